@@ -54,7 +54,7 @@ test:
 	@$(MAKE) tested; red=$$?; bin/gotestsum --raw-command --format none -- cat bin/tests/*.json 2>&1 | \
 		awk '/^=== /{skipped = /^=== (Skipped|SKIP)/; left = 2} /^DONE/{left = 1} !skipped || left-- > 0'; \
 		cat bin/tests/missing 2>/dev/null; \
-		echo "Longer forms of some tests: make audit, make calls, make crash, make faults, make long, make pairs, make proof, make recipes, make storm"; exit $$red
+		echo "Longer forms of some tests: make audit, make calls, make crash, make faults, make long, make pairs, make preempted, make proof, make recipes, make storm"; exit $$red
 
 # Tests are linked without debugging information and symbols, in half the time, and wait more than they compute: so more of them
 # run at once than there are cores, and the packages that take longest begin.
@@ -319,8 +319,14 @@ faults:
 # Ranks started by a real Slurm, with srun and with mpirun in an allocation, and the job of docs/schedulers.md: Debian's
 # Slurm, in its own namespaces.
 slurm:
-	@$(call apt,slurmctld munged,slurm-wlm munge openmpi-bin)
+	@$(call apt,slurmctld munged sshd slurmdbd mariadbd,slurm-wlm munge openmpi-bin openssh-client openssh-server slurmdbd mariadb-server)
 	DRUN_TEST_SLURM=1 go test -count 1 -v -run '^TestSlurm' ./cmd/drun
+
+# A sweep of 100 cells on a real Slurm, every third of which is taken from its node and goes on later: some ten minutes.
+.PHONY: preempted
+preempted:
+	@$(call apt,slurmctld munged sshd,slurm-wlm munge openmpi-bin openssh-client openssh-server)
+	DRUN_TEST_SLURM=1 DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -v -run '^TestPreemptedSweep$$' ./cmd/drun
 
 # Every kernel of kernel/opencl in every type, and 10,000 random operations, on this machine's first OpenCL device: make test runs some of them.
 .PHONY: test-opencl

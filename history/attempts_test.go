@@ -27,11 +27,11 @@ func TestSupersededPoints(t *testing.T) {
 	six := int64(6)
 	write(points(records.Point{Name: "lr", Step: 0, Value: 0.5}, records.Point{Name: "loss", Step: 5, Value: 9}, records.Point{Name: "loss", Step: 6, Value: 8})) // 1 to 3, then a checkpoint
 	write(points(records.Point{Name: "loss", Step: 7, Value: -100}, records.Point{Name: "late", Step: 7, Value: 1}))                                              // 4 and 5
-	write(&Batch{AttemptEnds: []AttemptEnd{{0, Killed, 1, "lost"}}, AttemptBegins: []AttemptBegin{{1, time.Now(), 5}}})
+	write(&Batch{AttemptEnds: []AttemptEnd{{0, Failed, 1, "lost"}}, AttemptBegins: []AttemptBegin{{1, time.Now(), 5}}})
 	write(points(records.Point{Name: "lr", Step: 0, Value: 0.5}, records.Point{Name: "lr", Step: 0, Rank: 1, Value: 0.25})) // 6 and 7, before it restores
 	write(&Batch{Supersedes: []Supersede{{1, &six, 3, 5}}, Repeats: []Repeat{{0, 5, 5, 7}, {1, 5, 5, 7}}})
 	write(points(records.Point{Name: "loss", Step: 7, Value: 7}, records.Point{Name: "loss", Step: 8, Value: 6})) // 8 and 9
-	write(&Batch{AttemptEnds: []AttemptEnd{{1, Killed, 1, "lost"}}, AttemptBegins: []AttemptBegin{{2, time.Now(), 9}}, Supersedes: []Supersede{{2, nil, 0, 9}}})
+	write(&Batch{AttemptEnds: []AttemptEnd{{1, Failed, 1, "lost"}}, AttemptBegins: []AttemptBegin{{2, time.Now(), 9}}, Supersedes: []Supersede{{2, nil, 0, 9}}})
 	write(points(records.Point{Name: "loss", Step: 5, Value: 9})) // 10
 	ok(t, finish(r, Done, 0, ""))
 

@@ -114,7 +114,7 @@ func (r *Run) putEnd(tx *sql.Tx, b *Batch) error {
 	if e == nil {
 		return nil
 	}
-	if _, err := tx.Exec("UPDATE runs SET status = ?, exit_code = ?, error = ?, seconds = ? WHERE id = ?",
+	if _, err := tx.Exec("UPDATE runs SET status = iif(?1 = 'interrupted' AND ended_early IS NOT NULL, 'stopped early', ?1), exit_code = ?2, error = ?3, seconds = ?4 WHERE id = ?5",
 		e.Status, e.ExitCode, e.Error, e.Seconds, r.ID); err != nil {
 		return err
 	}

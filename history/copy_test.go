@@ -283,7 +283,7 @@ func TestEveryColumnIsCopied(t *testing.T) {
 	tables, _, err := tables(db.sql, "run")
 	ok(t, err)
 	// Replays stay where they were made.
-	known := strings.Fields("artifacts attempts checkpoints data_files device_copies follows logs metric_blocks mlflow_inputs mlflow_links mlflow_model_points mlflow_tags notes params plugins progress rank_usage ranks replays run_metrics run_sources snapshots step_marks tags updates")
+	known := strings.Fields("artifacts attempts checkpoints data_files device_copies follows jobs logs metric_blocks mlflow_inputs mlflow_links mlflow_model_points mlflow_tags notes params plugins progress rank_usage ranks replays run_metrics run_sources snapshots step_marks tags updates")
 	if !slices.Equal(tables, known) {
 		t.Errorf("tables with runs are %v: copy.go and this test know %v", tables, known)
 	}

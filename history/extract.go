@@ -61,6 +61,9 @@ func copyRows(from sqldb.Queryer, to *sql.Tx, table string, columns []string, ch
 // ofSnapshots are the tables whose rows belong to a run by its snapshots.
 var ofSnapshots = []string{"snapshot_ranks", "snapshot_calls"}
 
+// ofHome are the tables with what concerns a run only in its home.
+var ofHome = []string{"follows", "jobs"}
+
 // Extract writes a history, folder/history.db, that contains one run, and of the runs that it was resumed from only what
 // they were. The same run gives the same bytes.
 func (db *DB) Extract(id int64, folder string) (err error) {
@@ -94,6 +97,7 @@ func (db *DB) Extract(id int64, folder string) (err error) {
 			try.Ok(copyRows(from, tx, "contents", sums["contents"], nil, "sha256 IN (SELECT sha256 FROM artifacts WHERE run = ?)", id))
 			try.Ok(copyRows(from, tx, "metric_names", all["metric_names"], nil, "name IN (SELECT name FROM points WHERE run = ?)", id))
 			names, columns := try.To2(tables(from, "run"))
+			names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(ofHome, name) })
 			for _, name := range names {
 				if name != "replays" { // which are not what the run was
 					try.Ok(copyRows(from, tx, name, columns[name], nil, "run = ?", id))
@@ -161,6 +165,7 @@ func (db *DB) Admit(from *DB, id int64, kept []int64) (entered int64, name strin
 		defer try.Caught(&err)
 		try.Ok(db.stillKnown(tx))
 		names, columns := try.To2(tables(tx, "run"))
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(ofHome, name) })
 		_, all := try.To2(tables(tx, "id"))
 		_, snapshot := try.To2(tables(tx, "snapshot"))
 		_, sums := try.To2(tables(tx, "sha256"))

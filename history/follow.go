@@ -82,10 +82,11 @@ func (db *DB) Follow(ctx context.Context, runs []int64, filter LogFilter, fn fun
 }
 
 func (db *DB) isRunning(run int64) (bool, error) {
-	status, r := "", runningRun{id: run}
-	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&status, timeOrNone{&r.leased}) }, "SELECT status, leased FROM runs WHERE id = ?", run)
-	// If the lock is free, the run has just finished or is lost; it has ended either way.
-	return err == nil && status == string(Running) && !db.leaderGone(r), err
+	status, job, r := "", false, runningRun{id: run}
+	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&status, &job, timeOrNone{&r.leased}) },
+		"SELECT status, EXISTS (SELECT 1 FROM jobs WHERE run = runs.id AND ended IS NULL), "+leased+" FROM runs WHERE id = ?", run)
+	// If the lock is free, the run has just finished or is lost; it has ended either way, unless its job will go on with it.
+	return err == nil && (job || status == string(Running) && !db.leaderGone(r)), err
 }
 
 // LogLine is one line that a rank, or the agent (rank -1), printed.

@@ -137,6 +137,9 @@ type runningRun struct {
 	leased *time.Time // nil: its agent has a lock
 }
 
+// leased is the end of a run's lease. That of a run whose job is followed from here has none: the job's end is that of the run.
+const leased = "CASE WHEN leased IS NOT NULL AND EXISTS (SELECT 1 FROM jobs WHERE run = runs.id AND ended IS NULL) THEN '9999-01-01T00:00:00.000000Z' ELSE leased END"
+
 func (db *DB) leaderGone(r runningRun) bool {
 	if r.leased != nil {
 		return r.leased.Before(time.Now())
@@ -145,7 +148,7 @@ func (db *DB) leaderGone(r runningRun) bool {
 }
 
 func (db *DB) running() ([]runningRun, error) {
-	return list(db, func(r *runningRun) []any { return []any{&r.id, timeOrNone{&r.leased}} }, "SELECT id, leased FROM runs WHERE status = 'running'")
+	return list(db, func(r *runningRun) []any { return []any{&r.id, timeOrNone{&r.leased}} }, "SELECT id, "+leased+" FROM runs WHERE status = 'running'")
 }
 
 // markLost sets the status of lost runs. It runs an update even if there are none, since only then does SQLite

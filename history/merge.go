@@ -73,9 +73,12 @@ func (db *DB) Merge(d *Delta, how Arrival) (id int64, name string, err error) {
 		defer try.Caught(&err)
 		try.Ok(db.stillKnown(tx))
 		var batch int64
-		var led bool // by a process of this home
-		try.Ok(sqldb.Each(tx, func(rows *sql.Rows) error { return rows.Scan(&id, &name, &batch, &led) },
-			"SELECT id, name, batch, status = 'running' AND leased IS NULL FROM runs WHERE uid = ?", d.UID))
+		var led, pending bool // by a process of this home; a job was to begin it elsewhere
+		try.Ok(sqldb.Each(tx, func(rows *sql.Rows) error { return rows.Scan(&id, &name, &batch, &led, &pending) },
+			"SELECT id, name, batch, status = 'running' AND leased IS NULL, status = 'pending' FROM runs WHERE uid = ?", d.UID))
+		if pending {
+			try.To(tx.Exec("UPDATE runs SET owner = ? WHERE id = ?", how.Owner, id))
+		}
 		fresh := id == 0
 		if fresh {
 			id, name = try.To2(enterRun(tx, d, how))
@@ -278,7 +281,10 @@ func (d *Delta) check() (points []records.Point, err error) {
 	bad(CheckName(d.Name) != nil, "its name")
 	bad(d.Project != "" && CheckProject(d.Project) != nil, "its project")
 	bad(row.WorldSize < 1 || row.WorldSize > 65536, "its number of ranks")
-	bad(!slices.Contains([]Status{Running, Done, Failed, Killed, Interrupted, Lost}, row.Status), "its status")
+	if row.Status == "killed" { // an older drun's word
+		row.Status = Failed
+	}
+	bad(!row.Status.Known() || row.Status == Pending, "its status")
 	var command []string
 	bad(json.Unmarshal([]byte(row.Command), &command) != nil, "its command")
 	bad(row.DataDirs != nil && json.Unmarshal([]byte(*row.DataDirs), &command) != nil, "its folders of data")

@@ -289,11 +289,11 @@ func (r *Run) putKeys(tx *sql.Tx, b *Batch) (err error) {
 	return err
 }
 
-// WithInputs lists the runs with this status whose inputs had this key, newest first. DataFiles tells whether their
+// WithInputs lists the runs with this status (interrupted: or stopped early) whose inputs had this key, newest first. DataFiles tells whether their
 // data is the same.
 func (db *DB) WithInputs(key string, status Status) ([]Summary, error) {
 	if key == "" {
 		return []Summary{}, nil
 	}
-	return db.summaries(&fully, "WHERE inputs = ? AND status = ? AND trashed IS NULL ORDER BY id DESC", key, status)
+	return db.summaries(&fully, "WHERE inputs = ?1 AND (status = ?2 OR ?2 = 'interrupted' AND status = 'stopped early') AND trashed IS NULL ORDER BY id DESC", key, status)
 }

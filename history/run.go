@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
@@ -25,21 +26,6 @@ import (
 	"drun/internal/try"
 )
 
-// Status is the state of a run or an attempt.
-type Status string
-
-// Lost is never set by the agent: other processes set it when the agent is gone.
-const (
-	Running     Status = "running"
-	Done        Status = "done"
-	Failed      Status = "failed"
-	Killed      Status = "killed"
-	Interrupted Status = "interrupted"
-	Lost        Status = "lost"
-	// StoppedEarly is an interrupted run that a sweep ended.
-	StoppedEarly Status = "stopped early"
-)
-
 // RunInfo is what is known about a run when it begins.
 type RunInfo struct {
 	Name        string // if "", a name is made up
@@ -58,6 +44,7 @@ type RunInfo struct {
 	Started  time.Time      // zero: now
 	Parent   *Parent        // nil: it was not resumed
 	Sweep    *records.Sweep // nil: it is not a cell of a sweep
+	UID      string         // that a job was given for the run; "": a new one
 }
 
 // Parent is the checkpoint that a run was resumed from.
@@ -78,6 +65,7 @@ type Run struct {
 	db        *DB
 	moving    sync.RWMutex // guards where the DB is, which Write may change during Spool
 	lock      *os.File
+	adopted   bool         // Enqueue had entered it
 	numbered  atomic.Int64 // the latest batch number
 	queue     spool
 	replaced  func(what string) // see OnReplaced
@@ -124,15 +112,12 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	if info.Parent != nil {
 		parent, step = info.Parent.ID, info.Parent.Step
 	}
-	r := &Run{UID: rand.Text(), db: db}
+	r := &Run{UID: cmp.Or(info.UID, rand.Text()), db: db}
 	err := db.write(func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)
-		r.Name = try.To(freeName(tx, info.Name))
-		result := try.To(tx.Exec("INSERT INTO runs ("+origin+`, sweep, project_name, uid, name, status, started, parent, parent_step, parent_uid, parent_points)
-			VALUES (`+places(origin)+`, ?, ?, ?, ?, 'running', ?, ?, ?, (SELECT uid FROM runs WHERE id = ?), (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
-			append(originOf(info), sweepOf(info), textOrNull(info.ProjectName), r.UID, r.Name, formatTime(info.Started), parent, step, parent, parent, step)...))
-		r.ID = try.To(result.LastInsertId())
-		try.Ok(r.passOutputs(tx))
+		if info.UID == "" || !try.To(r.adopt(tx, info, parent, step)) {
+			try.Ok(r.enter(tx, info, Running, parent, step))
+		}
 		// Before the commit, so that a running run is never seen without its lock.
 		r.lock, err = db.lockRun(r.ID)
 		return err
@@ -142,6 +127,52 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// enter adds a run's row.
+func (r *Run) enter(tx *sql.Tx, info RunInfo, status Status, parent, step any) (err error) {
+	defer try.Caught(&err)
+	r.Name, err = freeName(tx, info.Name)
+	if taken := (*NameError)(nil); info.UID != "" && status == Running && errors.As(err, &taken) { // the job could not know
+		r.Name, err = freeName(tx, info.Name+"-"+strings.ToLower(info.UID[:min(6, len(info.UID))]))
+	}
+	try.Ok(err)
+	result := try.To(tx.Exec("INSERT INTO runs ("+origin+`, sweep, project_name, uid, name, status, started, parent, parent_step, parent_uid, parent_points)
+		VALUES (`+places(origin)+`, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT uid FROM runs WHERE id = ?), (SELECT points FROM checkpoints WHERE run = ? AND step = ?))`,
+		append(originOf(info), sweepOf(info), textOrNull(info.ProjectName), r.UID, r.Name, status, formatTime(info.Started), parent, step, parent, parent, step)...))
+	r.ID = try.To(result.LastInsertId())
+	return r.passOutputs(tx)
+}
+
+// adopt begins the run that Enqueue has entered under info.UID; there may be none.
+func (r *Run) adopt(tx *sql.Tx, info RunInfo, parent, step any) (is bool, err error) {
+	defer try.Caught(&err)
+	var status Status
+	if err := tx.QueryRow("SELECT id, name, status FROM runs WHERE uid = ?", info.UID).Scan(&r.ID, &r.Name, &status); errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	if status != Pending {
+		return false, &NotFound{fmt.Sprintf("run %d %s is %s", r.ID, r.Name, status), "its job was started twice"}
+	}
+	try.To(tx.Exec("UPDATE runs SET status = 'running', started = ?, project_name = coalesce(?, project_name), parent = ?, parent_step = ?, parent_uid = (SELECT uid FROM runs WHERE id = ?), parent_points = (SELECT points FROM checkpoints WHERE run = ? AND step = ?), sweep = coalesce(?, sweep), ("+origin+") = ("+places(origin)+") WHERE id = ?",
+		append(append([]any{formatTime(info.Started), textOrNull(info.ProjectName), parent, step, parent, parent, step, sweepOf(info)}, originOf(info)...), r.ID)...))
+	r.adopted = true
+	return true, nil
+}
+
+// Enqueue enters a run that will begin later, perhaps in another process: with the same UID, Begin takes it up.
+func (db *DB) Enqueue(info RunInfo) (id int64, name string, err error) {
+	r := &Run{UID: info.UID, db: db}
+	if info.Name != "" {
+		if err := CheckName(info.Name); err != nil {
+			return 0, "", err
+		}
+	}
+	info.Started = time.Now()
+	err = db.write(func(tx *sql.Tx) error { return r.enter(tx, info, Pending, nil, nil) })
+	return r.ID, r.Name, err
 }
 
 // passOutputs gives the first run of a history an id after those of runs whose outputs are still in the home
@@ -268,6 +299,11 @@ func nameTaken(from interface {
 func (r *Run) Discard() error {
 	err := r.db.write(func(tx *sql.Tx) (err error) {
 		defer try.Caught(&err)
+		if r.adopted { // its job will say why
+			r.unlock()
+			_, err = tx.Exec("UPDATE runs SET status = 'pending' WHERE id = ?", r.ID)
+			return err
+		}
 		try.To(tx.Exec("DELETE FROM runs WHERE id = ?", r.ID))
 		try.Ok(removeUnused(tx))
 		_, err = tx.Exec("UPDATE sqlite_sequence SET seq = seq - 1 WHERE name = 'runs' AND seq = ?", r.ID)

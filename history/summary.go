@@ -204,8 +204,8 @@ func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary,
 		if s.Status == Running && slices.Contains(lost, s.ID) {
 			s.Status = Lost
 		}
-		if s.Status == Interrupted && s.EndedEarly != "" {
-			s.Status, s.Error = StoppedEarly, s.EndedEarly
+		if s.Status == StoppedEarly {
+			s.Error = s.EndedEarly
 		}
 		if s.Status == Running {
 			elapsed := max(time.Since(s.Started).Seconds()+s.Clock, 0)

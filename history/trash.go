@@ -23,10 +23,10 @@ import (
 func (db *DB) Trash(ids []int64) error {
 	return db.write(func(tx *sql.Tx) error {
 		var id int64
-		var name string
-		err := tx.QueryRow("SELECT id, name FROM runs WHERE status = 'running' AND pid <> 0 AND id IN (SELECT value FROM json_each(?)) LIMIT 1", sqldb.JSON(ids)).Scan(&id, &name)
+		var name, status string
+		err := tx.QueryRow("SELECT id, name, status FROM runs WHERE status IN ('running', 'pending') AND pid <> 0 AND id IN (SELECT value FROM json_each(?)) LIMIT 1", sqldb.JSON(ids)).Scan(&id, &name, &status)
 		if err == nil {
-			return exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is running", id, name), "wait for its end, or stop it; nothing was moved to the trash")
+			return exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is %s", id, name, status), "wait for its end, or stop it (drun stop, drun jobs cancel); nothing was moved to the trash")
 		}
 		if err != sql.ErrNoRows {
 			return err
@@ -94,7 +94,7 @@ func (db *DB) FindTrashed(run string) (int64, error) {
 // there.
 func (db *DB) Purge(id int64, remove func() (stays bool, err error)) (was bool, err error) {
 	err = db.write(func(tx *sql.Tx) error {
-		const condition = " FROM runs WHERE id = ? AND trashed IS NOT NULL AND (status <> 'running' OR pid = 0)"
+		const condition = " FROM runs WHERE id = ? AND trashed IS NOT NULL AND (status NOT IN ('running', 'pending') OR pid = 0)"
 		if err := tx.QueryRow("SELECT EXISTS (SELECT 1"+condition+")", id).Scan(&was); err != nil || !was {
 			return err
 		}
@@ -200,10 +200,10 @@ func (db *DB) AddReplay(id int64, r Replay) error {
 	})
 }
 
-// EndEarly notes why a sweep has interrupted a run.
+// EndEarly notes why a sweep has interrupted a run, or will: its status says so.
 func (db *DB) EndEarly(id int64, why string) error {
 	return db.write(func(tx *sql.Tx) error {
-		_, err := tx.Exec("UPDATE runs SET ended_early = ? WHERE id = ?", why, id)
+		_, err := tx.Exec("UPDATE runs SET ended_early = ?, status = iif(status = 'interrupted', 'stopped early', status) WHERE id = ?", why, id)
 		return err
 	})
 }

@@ -25,7 +25,7 @@ func variables(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	getenv := regexp.MustCompile(`getenv\("([A-Z_]+)"\)`)
-	for _, dir := range []string{"cmd", "engine", "kernel", "collective", "plugins", "starlib", "history", "checkpoints", "internal", "tensor"} {
+	for _, dir := range []string{"cmd", "engine", "kernel", "collective", "plugins", "starlib", "history", "checkpoints", "internal", "runs", "tensor"} {
 		err := filepath.WalkDir("../../"+dir, func(path string, d fs.DirEntry, err error) error {
 			switch name := filepath.Base(path); {
 			case err != nil:

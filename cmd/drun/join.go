@@ -133,6 +133,9 @@ func (j *joinFlags) joining(cmd *cobra.Command, nproc *int) (*cluster.Joining, e
 	}
 	l := rendezvous.DetectLauncher(os.LookupEnv)
 	if l == nil {
+		if nodes := os.Getenv("SLURM_JOB_NUM_NODES"); nodes != "" && nodes != "1" && os.Getenv("SLURM_STEP_NUM_TASKS") == "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "drun: this Slurm job has %s nodes, and without srun the run uses only this one: srun --ntasks-per-node=1 drun run … starts a part of it on each\n", nodes)
+		}
 		if index := os.Getenv("JOB_COMPLETION_INDEX"); index != "" {
 			fmt.Fprintf(cmd.ErrOrStderr(), "drun: this is pod %s of an indexed job and runs alone: for one run of all its pods give --nnodes and --rdzv, or set WORLD_SIZE to their number, and MASTER_ADDR and MASTER_PORT\n", index)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"regexp"
@@ -102,6 +103,17 @@ func printLogs(cmd *cobra.Command, db *history.DB, ids []int64, filter history.L
 		return loggedLine{0, l}
 	}
 	if follow {
+		watching, stop := context.WithCancel(cmd.Context())
+		defer stop()
+		go func() {
+			for watching.Err() == nil {
+				followAgain(cmd, db)
+				select {
+				case <-watching.Done():
+				case <-time.After(followEvery):
+				}
+			}
+		}()
 		live := newLive(cmd, db, ids)
 		defer live.close()
 		return db.Follow(cmd.Context(), ids, filter, func(run int64, l history.LogLine) error {

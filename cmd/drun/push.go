@@ -22,6 +22,7 @@ import (
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/serve"
+	"drun/runs/submit"
 	"drun/runs/transfer"
 )
 
@@ -61,7 +62,7 @@ func newPush() *cobra.Command {
 		Use:   "push TARGET [RUN…]",
 		Short: "Copy runs to another home or to a server",
 		Long: `Copies runs, with what they kept and their checkpoints, to TARGET: the folder of another home, ssh://HOST/FOLDER, where drun is
-installed, or the address of a server (drun serve). Only what is missing there travels, and what was broken off goes on
+installed, the address of a server (drun serve), or a target of drun submit. Only what is missing there travels, and what was broken off goes on
 where it was when the command is repeated. A run has another number there, and if its name is taken another name. A run
 that goes on can be pushed again and again. In ssh://HOST/~/FOLDER the folder is beneath the home directory there.`,
 		Example: `  drun push /mnt/shared/.drun last
@@ -83,7 +84,7 @@ func newPull() *cobra.Command {
 		Use:   "pull SOURCE [RUN…]",
 		Short: "Copy runs from another home or from a server",
 		Long: `Copies runs, with what they kept and their checkpoints, from SOURCE into this home. SOURCE is the folder of another home,
-ssh://HOST/FOLDER or the address of a server, as for drun push; RUN is a number or a name there.
+ssh://HOST/FOLDER, the address of a server or a target, as for drun push; RUN is a number or a name there.
 s3://BUCKET/PREFIX is the bucket of a server (drun serve --artifacts), which need not be running.`,
 		Example: `  drun pull ssh://gpu1/~/digits/.drun last
   drun pull https://runs.example.org calm-otter --weights best
@@ -132,6 +133,10 @@ func sideAt(cmd *cobra.Command, where string, write bool) (transfer.Side, error)
 		own, _ := os.Stat(homeOf(cmd))
 		if there, err := os.Stat(where); err == nil && own != nil && os.SameFile(own, there) {
 			return nil, usage("", "%s is this home itself", where)
+		} else if targets, _ := submit.ReadTargets(submit.TargetsFile()); errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(targets, func(t *submit.Target) bool { return t.Name == where && t.Get("host") != "" }) {
+			t, _ := submit.FindTarget(targets, where)
+			from := submit.SourceOn(t, version())
+			return transfer.OverSSH(strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh")), from.Host, from.Drun, from.Home, write)
 		} else if errors.Is(err, fs.ErrNotExist) && write {
 			if _, err := os.Stat(filepath.Dir(filepath.Clean(where))); err != nil {
 				return nil, usage("make it first, so that a misspelt name makes no home", "the folder of %s does not exist", where)
@@ -152,7 +157,7 @@ func sideAt(cmd *cobra.Command, where string, write bool) (transfer.Side, error)
 		if user := at.User.Username(); user != "" {
 			host = user + "@" + host
 		}
-		return transfer.OverSSH(command, host, strings.Replace(at.Path, "/~/", "~/", 1), write)
+		return transfer.OverSSH(command, host, "", strings.Replace(at.Path, "/~/", "~/", 1), write)
 	case at.Scheme == "s3" && !write:
 		return serve.FromBucket(cmd.Context(), where)
 	case at.Scheme != "http" && at.Scheme != "https":

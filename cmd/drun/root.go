@@ -45,7 +45,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(cmp.Or(ofTorchrun(cmd, err), "see: "+cmd.CommandPath()+" --help"), "%s", flagProblem(err))
 	})
-	root.AddCommand(newRun(), newSweep(), newDoctor(), newCheck(), newFmt(), newTests(), newRepl(), newLSP(), newDebug(), newDAP(), newDoc(), newRuns(), newShow(), newCompare(), newMetrics(), newPlot(), newSource(), newArtifacts(), newLogs(), newSQL(), newBackends(), newDevices(), newCheckpoints(), newStop(), newRename(), newTag(), newNote(), newRm(), newDu(), newData(), newExportRuns(), newImportRuns(), newGC(), newBackup(), newVerifyResume(), newReplay(), newAt(), newDiff(), newPack(), newUnpack(), newVerifyPack(), newPush(), newPull(), newTransferServe(), newLogin(), newLogout(), newUI(), newServe(), newVersion())
+	root.AddCommand(newRun(), newSubmit(), newJobs(), newTargets(), newSweep(), newDoctor(), newCheck(), newFmt(), newTests(), newRepl(), newLSP(), newDebug(), newDAP(), newDoc(), newRuns(), newShow(), newCompare(), newMetrics(), newPlot(), newSource(), newArtifacts(), newLogs(), newSQL(), newBackends(), newDevices(), newCheckpoints(), newStop(), newRename(), newTag(), newNote(), newRm(), newDu(), newData(), newExportRuns(), newImportRuns(), newGC(), newBackup(), newVerifyResume(), newReplay(), newAt(), newDiff(), newPack(), newUnpack(), newVerifyPack(), newPush(), newPull(), newTransferServe(), newLogin(), newLogout(), newUI(), newServe(), newVersion())
 	requireArguments(root)
 	completeFromHistory(root)
 	root.AddCommand(helpTopics()...)

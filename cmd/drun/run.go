@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -29,6 +30,7 @@ import (
 	"drun/kernel/opencl"
 	"drun/plugins/host"
 	"drun/runs/report"
+	"drun/runs/submit"
 	"drun/tools/check"
 )
 
@@ -46,6 +48,11 @@ func newRun() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := try.To(ranks(nproc))
 			o.Recipe, o.Nproc = args[0], n
+			file, own := try.To2(submit.ReadFile(o.Recipe))
+			if file != nil {
+				o.Capture(file.Bundle())
+				o.UID, o.Sweep, o.Name = own.UID, file.Sweep, cmp.Or(o.Name, own.Name)
+			}
 			o.LogFiles = try.To(logs.files())
 			if join.launched {
 				join.given = try.To(obeyLauncher(cmd.InOrStdin(), cmd.ErrOrStderr()))

@@ -59,6 +59,8 @@ func launched(t *testing.T, script string, files map[string]string) {
 		env.Setenv("NO_COLOR", "1")
 		env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
 		env.Setenv("TESTDATA", testdata)
+		env.Setenv("SLURM_LIMIT", os.Getenv("SLURM_LIMIT"))
+		env.Setenv("SLURM_ACCOUNTING", os.Getenv("SLURM_ACCOUNTING"))
 		// Open MPI's mpirun, for root and on few cores.
 		env.Setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
 		env.Setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
@@ -133,11 +135,42 @@ func TestSlurm(t *testing.T) { inSlurm(t, "slurm-ranks.sh", nil) }
 
 // The job of the page is stopped before its time is over, and goes on.
 func TestSlurmDocument(t *testing.T) {
-	recipe, blocks := section(t, ""), section(t, "Slurm")
+	recipe, blocks := section(t, ""), section(t, "Slurm, by hand")
 	if len(recipe) != 1 || len(blocks) != 2 || !strings.HasPrefix(blocks[0], "#!/bin/sh") {
 		t.Fatalf("%d and %d blocks", len(recipe), len(blocks))
 	}
 	inSlurm(t, "slurm-page.sh", map[string]string{"train.star": recipe[0], "job.sh": blocks[0], "want": blocks[1], "lines.sh": printed})
+}
+
+// The commands of the page, from a machine that reaches the cluster by ssh.
+func TestSlurmSubmit(t *testing.T) {
+	recipe, blocks := section(t, ""), section(t, "A Slurm cluster")
+	if len(recipe) != 1 || len(blocks) != 4 || !strings.HasPrefix(blocks[0], "[hpc]") {
+		t.Fatalf("%d and %d blocks", len(recipe), len(blocks))
+	}
+	target := regexp.MustCompile(`host = "[^"]*"`).ReplaceAllString(blocks[0], `host = "hpc"`)
+	target = regexp.MustCompile(`folder = "[^"]*"`).ReplaceAllString(target, `folder = "SHARED"`)
+	inSlurm(t, "slurm-submit.sh", map[string]string{"train.star": recipe[0], "targets.toml": target, "commands": blocks[1], "want": blocks[2], "sweep": blocks[3], "lines.sh": printed})
+}
+
+// A job that ended while nobody looked, in accounting alone.
+func TestSlurmAccounting(t *testing.T) {
+	for _, program := range []string{"slurmdbd", "mariadbd"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(program + " is not installed: apt-get install slurmdbd mariadb-server")
+		}
+	}
+	t.Setenv("SLURM_ACCOUNTING", "1")
+	inSlurm(t, "slurm-accounting.sh", nil)
+}
+
+// A sweep on Slurm is that of this machine, to the bit, although jobs are taken from their nodes.
+func TestPreemptedSweep(t *testing.T) {
+	if os.Getenv("DRUN_TEST_LONG") == "" {
+		t.Skip("make preempted runs it")
+	}
+	t.Setenv("SLURM_LIMIT", "1500")
+	inSlurm(t, "slurm-preempted.sh", nil)
 }
 
 // The manifests are what Kubernetes and JobSet accept, by their schemas.
@@ -170,6 +203,50 @@ func TestKubernetesManifests(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The commands of the page for the queue on this machine.
+func TestQueueDocument(t *testing.T) {
+	recipe, blocks := section(t, ""), section(t, "A queue on this machine")
+	if len(recipe) != 1 || len(blocks) != 2 {
+		t.Fatalf("%d and %d blocks", len(recipe), len(blocks))
+	}
+	launched(t, "exec sh all.sh\ncp stdout got\nexec sh lines.sh\n", map[string]string{
+		"train.star": recipe[0], "all.sh": "set -e\nexec 2>&1\n" + blocks[0], "want": blocks[1], "lines.sh": printed})
+}
+
+// What drun submit has a JobSet's pods do, as processes with their numbers and names.
+func TestSubmittedPods(t *testing.T) {
+	if !haveGloo() {
+		t.Skip("Gloo is not installed: apt-get install libgloo-dev g++")
+	}
+	if err := exec.Command("unshare", "--mount", "--net", "--uts", "true").Run(); err != nil {
+		t.Skip("mounts and namespaces take root (in a container, CAP_SYS_ADMIN)")
+	}
+	recipe, blocks := section(t, ""), section(t, "Kubernetes")
+	if len(blocks) != 2 {
+		t.Fatalf("%d blocks", len(blocks))
+	}
+	launched(t, "env DRUN_TARGETS=$WORK/targets.toml\nexec sh command.sh\ncp stdout manifest\nrm train.star\nexec unshare --mount --net --uts sh pods.sh", map[string]string{
+		"train.star": recipe[0], "targets.toml": blocks[0], "command.sh": blocks[1], "pods.sh": `
+set -e
+exec 2>&1
+ip link set lo up
+mkdir job
+args=$(sed -n 's/^ *args: \[\(.*\)\]$/\1/p' manifest | tr ',"' ' ')
+sed -n 's/^  job.json: \(.*\)$/printf %b \1/p' manifest | sed 's/\\\\/\\\\\\\\/g' | sh | sed "s|\"/job\"|\"$WORK/job\"|" >job/job.json
+name=$(echo "$args" | sed 's/.*--rdzv *\([^ ]*\):.*/\1/')
+printf '127.0.0.1 localhost\n127.0.0.1 %s\n' "$name" >hosts
+mount --bind hosts /etc/hosts
+export DRUN_HOME=$WORK/home DRUN_RDZV_SECRET=s3cret DRUN_JOB=$WORK/job/job.json
+for pod in 1 0; do
+	JOB_COMPLETION_INDEX=$pod drun $args >pod$pod 2>&1 & last=$!
+done
+wait $last || { cat pod0 pod1 job/job.json; exit 1; }
+wait
+grep 'rank 3 of 4 on node 1 of 2: step 600' pod0 pod1
+drun show weights --home home | grep ': done'
+`})
 }
 
 // What the manifests have a pod do, as processes with the pods' numbers and names: one is killed, and all start again, as

@@ -52,7 +52,7 @@ func printDetail(cmd *cobra.Command, out io.Writer, d *history.Detail) error {
 	if d.Error != "" {
 		row(w, "  error", painted(strings.ReplaceAll(terminal.Lines(d.Error), "\n", "\n\t")))
 	}
-	if d.Status != history.Done && d.Status != history.Running && len(d.Checkpoints) > 0 {
+	if d.Status != history.Done && d.Status.Ended() && len(d.Checkpoints) > 0 {
 		o := run.Options{Recipe: d.Recipe, Nproc: d.WorldSize, DataDirs: d.DataDirs, Communication: run.Communication{Backend: d.Backend}}
 		o.Command = d.Command
 		if slices.ContainsFunc(d.Command, func(word string) bool { return strings.HasPrefix(word, "--deterministic") }) {

@@ -48,6 +48,9 @@ func agentOf(ctx context.Context, db *history.DB, id int64) (*history.Agent, err
 	if err != nil {
 		return nil, err
 	}
+	if d.Status == history.Pending {
+		return nil, usage("to take it back: drun jobs cancel "+d.Name, "run %d %s has not begun", id, d.Name)
+	}
 	if d.Status != history.Running {
 		return nil, usage("", "run %d %s has ended: %s", id, d.Name, d.Status)
 	}

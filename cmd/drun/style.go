@@ -35,7 +35,7 @@ func (p painter) colour(number int, text string) string {
 
 func (p painter) status(s history.Status) painted {
 	colour := map[history.Status]int{history.Running: 36, history.Done: 32, history.Failed: 31,
-		history.Killed: 31, history.Interrupted: 33, history.StoppedEarly: 33, history.Lost: 35}[s]
+		history.Interrupted: 33, history.StoppedEarly: 33, history.Preempted: 33, history.Cancelled: 33, history.Pending: 34, history.Lost: 35}[s]
 	return painted(p.colour(colour, terminal.Escape(string(s))))
 }
 

@@ -74,6 +74,14 @@ drun show of a run names its sweep, which has the same name whenever it is repea
 	f.IntVar(&o.Keep, "keep", 0, "keep the newest `N` checkpoints of each run and the best (default: keep all)")
 	f.IntVar(&o.MaxRestarts, "max-restarts", 0, "how many times all ranks of a run start again, after one has failed or was lost")
 	f.DurationVar(&o.Grace, "grace", defaultGrace, "time that a recipe with run.should_stop has to end by itself after a signal")
+	f.VisitAll(func(flag *pflag.Flag) { // what a run on a target takes over
+		if flag.Name != "param" && flag.Name != "seed" {
+			flag.Value = &noted{flag.Value, flag.Name, &s.job.given}
+		}
+	})
+	f.StringVar(&s.on, "on", "", "run the cells on a `target` of drun submit, as one job array on Slurm; the command waits for them")
+	f.StringVar(&s.nodes, "nnodes", "1", "with --on: nodes of each run")
+	s.job.more(f)
 	f.IntVar(&s.random, "random", 0, "draw `N` combinations instead of running all")
 	f.IntVar(&s.jobs, "jobs", 1, "runs at a time")
 	f.StringVar(&s.hosts, "hosts", "", "start a node of each run on each of these `hosts` by ssh, as drun run does; the first is this machine")
@@ -96,6 +104,8 @@ type sweepFlags struct {
 	first        int
 	seeds        []int64
 	hosts        string
+	on, nodes    string
+	job          submission
 }
 
 func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
@@ -108,6 +118,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if early, largest := strings.CutPrefix(f.early, "-"); early != "" && early == strings.TrimPrefix(f.minimize, "-") && largest != strings.HasPrefix(f.minimize, "-") {
 		return usage("a leading - means that large values are good", "--early-stop %s and --minimize %s: one of them calls small values of %s good, the other large ones", f.early, f.minimize, early)
 	}
+	try.Ok(f.checkOn(cmd, &o))
 	var key *query.Key
 	if f.sort != "" {
 		k := try.To(query.ParseKey(f.sort))
@@ -193,7 +204,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	for i := range plan {
 		look(&plan[i])
 	}
-	interrupted := s.Run(plan, func(i int) {
+	tell := func(i int) {
 		live.mu.Lock()
 		defer live.mu.Unlock()
 		live.clear()
@@ -204,7 +215,13 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		}
 		sayEnded(errs, &plan[i], text, count, len(plan))
 		look(&plan[i])
-	})
+	}
+	var interrupted bool
+	if f.on != "" {
+		interrupted = try.To(f.runOn(cmd, o, plan, seeds, tell))
+	} else {
+		interrupted = s.Run(plan, tell)
+	}
 	live.close()
 	try.Ok(f.table(cmd, plan, key))
 	failed, open, left := 0, 0, 0

@@ -63,6 +63,8 @@ func helpTopics() []*cobra.Command {
   PATH                 where plugins are looked for last
   DRUN_KERNEL          forces one form of the kernels: scalar, avx2, avx512, avx512bf16, amx or neon
   DRUN_PLAN            off: memory of tensors that are no longer used is not kept for the next ones
+  DRUN_TARGETS         the file of the targets of drun submit
+  AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION  where the bucket of drun serve --artifacts is
   NO_COLOR             when set, no colours and no progress bars
   TERM, XDG_CONFIG_HOME, XDG_STATE_HOME, HOME  with their usual meaning
   GOGC                 Go's garbage collector, in workers
@@ -70,7 +72,7 @@ func helpTopics() []*cobra.Command {
 Several processes (docs/nodes.md); flags override these:
 
   DRUN_RDZV_SECRET     the secret that the processes of a run share
-  DRUN_SSH             the command in place of ssh, for --hosts, drun push and drun pull
+  DRUN_SSH             the command in place of ssh, for --hosts, drun push, pull and submit
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  this process is one rank, as torchrun starts it;
   LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE  optional, with the above
   PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, PET_MASTER_ADDR, PET_MASTER_PORT,
@@ -85,6 +87,7 @@ Several processes (docs/nodes.md); flags override these:
   MPI_LOCALNRANKS      set by MPICH's mpiexec and other launchers that speak PMI
   SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_LOCALID, SLURM_NODEID,
   SLURM_JOB_ID, SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURM_JOB_NODELIST  set by Slurm's srun
+  SLURM_JOB_NUM_NODES  tells whether a run without srun leaves nodes of its job unused
   SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, PBS_JOBID, PBS_ARRAY_INDEX, LSB_JOBID,
   LSB_JOBINDEX, LSB_MCPU_HOSTS  labels of the run, with SLURM_JOB_ID and SLURM_JOB_NODELIST
 
@@ -102,6 +105,6 @@ Backends:
   DRUN_NCCL_ZERO_COPY  1: GPUs read and write drun's memory directly
 
 Set by drun for workers and plugins: RANK and the variables on its two lines, and
-  DRUN_RUN_ID, DRUN_RESTART_COUNT, DRUN_BACKEND_PLUGIN`,
+  DRUN_RUN_ID, DRUN_RESTART_COUNT, DRUN_BACKEND_PLUGIN; for the runs of jobs: DRUN_JOB, DRUN_JOB_CELL`,
 	}}
 }

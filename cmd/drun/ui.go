@@ -16,6 +16,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
+	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -54,6 +55,10 @@ they also name, tag, annotate and stop runs, and save views. --export writes the
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			if db, err := history.OpenReadOnly(homeOf(cmd)); err == nil {
+				followAgain(cmd, db)
+				db.Close()
+			}
 			return serveUI(ctx, cmd, host, port, open, write)
 		},
 	}

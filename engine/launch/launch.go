@@ -36,8 +36,8 @@ const (
 	endWithin   = 10 * time.Second // for a node after node 0, and once more after it was told
 )
 
-// sshOptions have ssh fail where it would ask, and notice a host that is gone.
-var sshOptions = []string{"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=4", "-o", "LogLevel=ERROR"}
+// SSHOptions have ssh fail where it would ask, and notice a host that is gone.
+var SSHOptions = []string{"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=4", "-o", "LogLevel=ERROR"}
 
 // Address returns the name or address at which other machines reach a host, for which ssh may have an alias.
 func (l *Launch) Address(ctx context.Context, h Host) string {

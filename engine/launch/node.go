@@ -49,7 +49,7 @@ type node struct {
 
 func (l *Launch) start(index int) *node {
 	n := &node{index: index, host: l.Hosts[index].Name, done: make(chan struct{})}
-	n.cmd = exec.Command(l.SSH[0], slices.Concat(l.SSH[1:], sshOptions, []string{"--", n.host, "exec sh -c " + quote(l.script(index))})...)
+	n.cmd = exec.Command(l.SSH[0], slices.Concat(l.SSH[1:], SSHOptions, []string{"--", n.host, "exec sh -c " + Quote(l.script(index))})...)
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for node 0, which tells the others
 	n.cmd.WaitDelay = time.Second                           // a shared connection (ControlPersist) keeps standard error open
 	out, errs := &lines{l: l, to: l.Stdout}, &lines{l: l, to: l.Stderr, hide: n.heard}
@@ -83,18 +83,18 @@ func (l *Launch) start(index int) *node {
 // script is what a node's shell does.
 func (l *Launch) script(index int) string {
 	words := slices.Concat([]string{"exec", "env"}, quoted(l.Environ), []string{`"$p"`}, quoted(l.Args(index)))
-	return "cd " + quote(l.Dir) + " 2>/dev/null || exit " + strconv.Itoa(noFolder) +
-		"; p=" + quote(l.Program) + `; test -x "$p" || p=drun; command -v "$p" >/dev/null || exit ` + strconv.Itoa(noProgram) +
+	return "cd " + Quote(l.Dir) + " 2>/dev/null || exit " + strconv.Itoa(noFolder) +
+		"; p=" + Quote(l.Program) + `; test -x "$p" || p=drun; command -v "$p" >/dev/null || exit ` + strconv.Itoa(noProgram) +
 		"; " + strings.Join(words, " ")
 }
 
-// quote makes one word of a shell of any text.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+// Quote makes one word of a shell of any text.
+func Quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 func quoted(texts []string) []string {
 	out := make([]string, len(texts))
 	for i, text := range texts {
-		out[i] = quote(text)
+		out[i] = Quote(text)
 	}
 	return out
 }

@@ -40,6 +40,7 @@ type History struct {
 	KeepSecrets bool           // keep the values of parameters whose names suggest secrets
 	DiskTimeout time.Duration  // for a disk that does not answer; 0: DiskTimeout
 	Sweep       *records.Sweep // that it is a cell of; nil: none
+	UID         string         // that a job was given for its run, which is continued if it has begun; "": the run belongs to no job
 	records.Given
 }
 
@@ -120,12 +121,13 @@ func open(c Config) (_ *Record, err error) {
 		}
 	}
 	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), ProjectName: c.ProjectName, WorldSize: len(c.Placements), Backend: c.Backend, Seed: c.Seed,
-		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Given: c.Given, Started: c.Started, Sweep: c.Sweep}
+		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Given: c.Given, Started: c.Started, Sweep: c.Sweep, UID: c.UID}
 	var before *history.Detail // the run, if it is continued
-	if c.Resume == Auto {
+	if c.Resume == Auto || c.UID != "" {
 		before = try.To(r.unfinished(c))
 		info.Seed = r.Seed
-	} else if c.Resume != "" {
+	}
+	if before == nil && c.Resume != "" && c.Resume != Auto {
 		r.store = try.To(checkpoints.Open(c.Home))
 		r.from = try.To(findOrigin(r.db, r.store, c.Resume))
 		r.Params = Override(r.from.params, c.Params)

@@ -35,7 +35,7 @@ type origin struct {
 // CheckNames returns the error that Open would return for the user's names: a run name that is taken, or a run to
 // resume that does not exist. So the user learns of them before the run waits for other nodes.
 func CheckNames(h History) error {
-	if h.Resume == Auto || h.Replay != nil {
+	if h.Resume == Auto || h.Replay != nil || h.UID != "" {
 		return nil
 	}
 	db, err := history.OpenReadOnly(h.Home)
@@ -166,10 +166,15 @@ func (e *DoneError) ExitCode() exit.Code { return exit.Done }
 
 // unfinished finds the run to continue; nil: there is none, so it is to be begun.
 func (r *Record) unfinished(c Config) (*history.Detail, error) {
-	if c.Name == "" {
+	if c.Name == "" && c.UID == "" {
 		return nil, exit.Errorf(exit.Usage, "--resume auto needs --name, the run that it continues or begins")
 	}
-	id, err := r.db.Find(c.Name)
+	id, err := int64(0), error(nil)
+	if c.UID != "" {
+		id, err = r.db.FindUID(c.UID)
+	} else {
+		id, err = r.db.Find(c.Name)
+	}
 	if errors.As(err, new(*history.NotFound)) {
 		return nil, nil
 	}
@@ -180,6 +185,10 @@ func (r *Record) unfinished(c Config) (*history.Detail, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case d.Status == history.Pending && c.UID != "":
+		return nil, nil
+	case d.Status == history.Pending:
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s belongs to a job that has not begun", d.ID, d.Name), "drun jobs lists it")
 	case d.Status == history.Done:
 		if err := otherParams(d, c.Params); err != nil {
 			return nil, err

@@ -92,3 +92,14 @@ func declare(bundle *recipe.Bundle, params []engine.Param) (*engine.Declared, er
 		}
 	}
 }
+
+// CheckParams reports whether the recipe takes the parameters of the options, as its top level declares them.
+func CheckParams(o Options) (err error) {
+	defer try.Caught(&err)
+	if o.read == nil {
+		try.Ok(o.Read())
+	}
+	try.Ok(o.read.Check())
+	try.To(declare(o.read, try.To(parseParams(o.Filed, o.Params))))
+	return nil
+}

@@ -125,6 +125,9 @@ func (o *Options) Read() (err error) {
 	return err
 }
 
+// Capture makes the runs with these options use a recipe as it was read before.
+func (o *Options) Capture(b *recipe.Bundle) { o.Recipe, o.read = b.Name, b }
+
 // Result is how a run ended.
 type Result struct {
 	ID       int64

@@ -187,9 +187,8 @@ func noName(own, msg string) string {
 			return msg + fmt.Sprintf(": write %s[%q] for a name with other characters than letters, digits and _", m[1], m[2])
 		}
 	}
-	switch name {
-	case "running", "done", "failed", "killed", "interrupted", "lost", "stopped":
-		return msg + fmt.Sprintf(": a text has quotes, as in status == %q", name)
+	if s, near := nearStatus(name); near {
+		return msg + fmt.Sprintf(": a text has quotes, as in status == %q", s)
 	}
 	if near := spelling.Nearest(name, append(append([]string{"params", "metrics"}, Fields...), functions...)); near != "" {
 		msg += fmt.Sprintf(": did you mean %s?", near)
@@ -348,3 +347,16 @@ func (e *Expr) explain(err error, run *history.Summary) error {
 
 // Quote writes a text as an expression would.
 func Quote(text string) string { return syntax.Quote(text, false) }
+
+// nearStatus is the status that a word was probably meant for.
+func nearStatus(word string) (s history.Status, near bool) {
+	switch word {
+	case "killed": // an older drun's word
+		return history.Failed, true
+	case "stopped", "stopped_early":
+		return history.StoppedEarly, true
+	case "canceled":
+		return history.Cancelled, true
+	}
+	return history.Status(word), history.Status(word).Known()
+}

@@ -29,8 +29,6 @@ func (c Code) Status() string {
 	switch c {
 	case Done:
 		return "done"
-	case RankLost:
-		return "killed"
 	case Interrupted:
 		return "interrupted"
 	}

@@ -54,7 +54,7 @@ func (e *outer) Hint() string  { return "" }
 
 func TestStatus(t *testing.T) {
 	for code, want := range map[exit.Code]string{
-		exit.Done: "done", exit.Recipe: "failed", exit.RankLost: "killed", exit.Timeout: "failed",
+		exit.Done: "done", exit.Recipe: "failed", exit.RankLost: "failed", exit.Timeout: "failed",
 		exit.Mismatch: "failed", exit.Storage: "failed", exit.Interrupted: "interrupted",
 	} {
 		if got := code.Status(); got != want {

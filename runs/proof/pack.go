@@ -41,8 +41,8 @@ type Packed struct {
 // Write packs a run into a new file.
 func Write(home string, db *history.DB, id int64, path string, o Packing) (_ *Packed, err error) {
 	defer try.Caught(&err)
-	if d := try.To(db.Get(id)); d.Status == history.Running {
-		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is still running", id, d.Name), "wait for its end")
+	if d := try.To(db.Get(id)); !d.Status.Ended() {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is still %s", id, d.Name, d.Status), "wait for its end")
 	}
 	dir := try.To(scratch.MakeIn(filepath.Dir(path), ".drun-pack-"))
 	defer dir.Remove()

@@ -129,8 +129,8 @@ func (p *past) failed(r *run.Result) error {
 func Replay(o run.Options, db *history.DB, home string, id int64, secrets []engine.Param, say func(string)) (_ *Replayed, err error) {
 	defer try.Caught(&err)
 	p := try.To(newPast(db, home, id, secrets, false))
-	if p.detail.Status == history.Running {
-		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is still running", id, p.detail.Name), "wait for its end")
+	if !p.detail.Status.Ended() {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s is still %s", id, p.detail.Name, p.detail.Status), "wait for its end")
 	}
 	p.warn(say)
 	dir := try.To(scratch.Make("replay-"))

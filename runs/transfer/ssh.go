@@ -77,14 +77,16 @@ func ServeStream(side Side, in io.Reader, out io.WriteCloser) error {
 	return nil
 }
 
-// OverSSH is the home in a folder of another machine. command is ssh, or what stands for it, with its arguments; write tells
-// whether runs are to be entered there.
-func OverSSH(command []string, host, folder string, write bool) (*Remote, error) {
+// OverSSH is the home in a folder of another machine. command is ssh, or what stands for it, with its arguments, program is drun
+// there, "" where this one or that in the PATH is meant; write tells whether runs are to be entered there.
+func OverSSH(command []string, host, program, folder string, write bool) (*Remote, error) {
 	if host == "" || host[0] == '-' || strings.ContainsAny(host, " \t\n") {
 		return nil, exit.Errorf(exit.Usage, "%q is no name of a host", host)
 	}
-	own, _ := os.Executable() // another machine may have it at the same path
-	there := "p=" + quoted(own) + "; test -x \"$p\" || p=drun; exec \"$p\" transfer-serve --home " + quoted(folder)
+	if program == "" { // another machine may have it at the same path
+		program, _ = os.Executable()
+	}
+	there := "p=" + quoted(program) + "; test -x \"$p\" || p=drun; exec \"$p\" transfer-serve --home " + quoted(folder)
 	if write {
 		there += " --write"
 	}

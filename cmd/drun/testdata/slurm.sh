@@ -18,7 +18,7 @@ if [ "${3-}" != inside ]; then
 	folder=$(mktemp -d)
 	trap 'rm -rf "$folder"' EXIT
 	trap 'exit 1' HUP INT TERM
-	SLURM_TRY=$folder timeout -k 3 300 unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc sh "$0" "$(realpath "$1")" "$(realpath "$2")" inside
+	SLURM_TRY=$folder timeout -k 3 ${SLURM_LIMIT:-300} unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc sh "$0" "$(realpath "$1")" "$(realpath "$2")" inside
 	exit
 fi
 
@@ -64,6 +64,48 @@ cat >slurm.conf <<-EOF
 	NodeName=node[1-3] NodeHostname=node1 NodeAddr=10.98.0.1 Port=[17001-17003] CPUs=4 State=UNKNOWN
 	PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE MaxTime=INFINITE State=UP
 EOF
+if [ -n "${SLURM_ACCOUNTING-}" ]; then # with slurmdbd, and associations that are enforced; the controller forgets jobs at once
+	mkdir db
+	mariadb-install-db --user=root --datadir="$PWD/db" --skip-test-db --auth-root-authentication-method=normal >mariadb.log 2>&1
+	mariadbd --no-defaults --user=root --datadir="$PWD/db" --socket="$PWD/db.sock" --skip-networking --pid-file="$PWD/db.pid" >>mariadb.log 2>&1 &
+	cat >slurmdbd.conf <<-EOF
+		AuthType=auth/munge
+		AuthInfo=socket=$PWD/munge
+		DbdHost=node1
+		DbdPort=6819
+		SlurmUser=root
+		StorageType=accounting_storage/mysql
+		StorageHost=localhost
+		StorageUser=root
+		StorageLoc=slurm
+		LogFile=$PWD/slurmdbd.log
+		PidFile=$PWD/slurmdbd.pid
+	EOF
+	chmod 600 slurmdbd.conf
+	cat >>slurm.conf <<-EOF
+		AccountingStorageType=accounting_storage/slurmdbd
+		AccountingStorageHost=node1
+		AccountingStoragePort=6819
+		AccountingStoragePass=$PWD/munge
+		AccountingStorageEnforce=associations
+		MinJobAge=2
+	EOF
+	export SLURM_CONF=$PWD/slurm.conf MYSQL_UNIX_PORT=$PWD/db.sock
+	tries=0
+	until mariadb-admin --socket="$PWD/db.sock" -u root ping >/dev/null 2>&1; do
+		tries=$((tries + 1))
+		[ $tries -lt 300 ] || { cat mariadb.log; exit 1; }
+		sleep 0.2
+	done
+	slurmdbd
+	until sacctmgr -i add cluster drun >/dev/null 2>&1; do
+		tries=$((tries + 1))
+		[ $tries -lt 400 ] || { cat slurmdbd.log; exit 1; }
+		sleep 0.2
+	done
+	sacctmgr -i add account team >/dev/null
+	sacctmgr -i add user root account=team >/dev/null
+fi
 mkdir state
 export SLURM_CONF=$PWD/slurm.conf
 slurmctld

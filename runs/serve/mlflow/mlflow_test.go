@@ -288,7 +288,7 @@ func TestRunsOfRecipes(t *testing.T) {
 	}
 	step := int64(7)
 	batch.Artifacts = []records.Artifact{{Name: "sample", Step: &step, Kind: "image", Data: []byte("PNG"), Time: time.Now()}, {Name: "notes", Kind: "text", Data: []byte("hi"), Time: time.Now()}}
-	batch.End = &history.End{Status: history.Killed, Seconds: 2}
+	batch.End = &history.End{Status: history.Interrupted, Seconds: 2}
 	ok(t, r.Write(batch))
 	ok(t, db.Close())
 	s := serve(t, home)

@@ -280,7 +280,7 @@ var experimentFields = &fields{
 
 // What MLflow calls the attributes of a run, in SQL.
 const (
-	runStatus = "CASE r.status WHEN 'running' THEN 'RUNNING' WHEN 'done' THEN 'FINISHED' WHEN 'failed' THEN 'FAILED' ELSE 'KILLED' END"
+	runStatus = "CASE r.status WHEN 'running' THEN 'RUNNING' WHEN 'pending' THEN 'SCHEDULED' WHEN 'done' THEN 'FINISHED' WHEN 'failed' THEN 'FAILED' ELSE 'KILLED' END"
 	runStart  = "unixepoch(substr(r.started, 1, 19)) * 1000 + CAST(substr(r.started, 21, 3) AS INTEGER)"
 	runEnd    = "CASE WHEN r.status <> 'running' AND r.seconds IS NOT NULL THEN " + runStart + " + CAST(round(r.seconds * 1000) AS INTEGER) END"
 	runName   = "SELECT value FROM mlflow_run_tags WHERE run = r.id AND key = 'mlflow.runName'"

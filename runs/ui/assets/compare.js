@@ -126,7 +126,7 @@ $("all").addEventListener("change", table);
   if (!refs.length && document.documentElement.dataset.alone === undefined) { nothing("no runs are chosen: select some in the table of runs"); return; }
   try { await refresh(); } catch (e) { nothing(e); return; }
   // Runs that have ended are not asked again.
-  const going = () => latest.runs.some(r => r.status === "running");
+  const going = () => latest.runs.some(goesOn);
   if (!window.exported && !going()) { alive("ended"); return; }
   live(async () => {
     if (!going()) return;

@@ -203,6 +203,8 @@ function ago(t) {
 }
 // runLink leads to a run; a report of one file has no other pages.
 const runLink = (id, name) => document.documentElement.dataset.alone !== undefined ? el("span", null, name) : el("a", { href: "run.html?id=" + id }, name);
+// goesOn tells whether more may come of a run; one that is pending has not begun.
+const goesOn = r => r.status === "running" || r.status === "pending";
 const status = s => el("span", { class: "s-" + String(s).replace(/\W/g, "") }, s);
 const isNumeric = v => typeof v === "number" || typeof v === "bigint" || v === "NaN" || v === "Infinity" || v === "-Infinity";
 

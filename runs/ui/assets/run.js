@@ -13,7 +13,7 @@ const tabs = { overview: "Overview", charts: "Charts", log: "Log", ranks: "Ranks
 let tab = address.get("tab") ?? "";
 const panels = [...document.querySelectorAll("[data-tab]")];
 // current is the tab that is shown: without one in the address, the curves if there are any.
-const current = () => tab in tabs ? tab : run && !Object.keys(run.metrics).length && run.status !== "running" ? "overview" : "charts";
+const current = () => tab in tabs ? tab : run && !Object.keys(run.metrics).length && !goesOn(run) ? "overview" : "charts";
 const counted = {}; // by tab, how much there is
 function showTab() {
   const now = current();
@@ -64,7 +64,7 @@ function about() {
   const best = Object.entries(run.metrics).slice(0, 6);
   if (differs($("tiles"), best.map(m => m[0]))) $("tiles").replaceChildren(...best.map(([k]) => el("div", null, el("small", null, k), el("strong", null, ""))));
   best.forEach(([, m], i) => say($("tiles").children[i].querySelector("strong").firstChild, number(m.last)));
-  const declared = Object.entries(run.params).map(([k, v]) => [k, v === null ? "None" : v]), given = declared.length || run.status === "running" ? [] : givenTo(run.command);
+  const declared = Object.entries(run.params).map(([k, v]) => [k, v === null ? "None" : v]), given = declared.length || goesOn(run) ? [] : givenTo(run.command);
   part($("params"), ["name", "value"], declared.length ? declared : given);
   $("paramsnote").textContent = given.length ? "As the command gave them: the run ended before run.params had declared its parameters." : "";
   part($("metrics"), ["name", "last", "min", "max", "first", "points"], Object.entries(run.metrics).map(([k, m]) => [k, m.last, m.min, m.max, m.first, m.count]));

@@ -377,6 +377,6 @@ async function begin() {
       if (!typed) $("columns").value = usual();
     }
     await load(false);
-  }, 2000, () => [...parts.values()].flat().some(r => r.status === "running"));
+  }, 2000, () => [...parts.values()].flat().some(goesOn));
 }
 begin();

@@ -6,7 +6,7 @@ const view = Object.fromEntries(["name", "metric", "goal", "group", "x", "y"].ma
 view.axes = given.getAll("axes");
 function keep() { history.replaceState(null, "", path(location.pathname, view)); }
 
-const ended = s => s.runs.filter(r => r.status !== "running").length;
+const ended = s => s.runs.filter(r => !goesOn(r)).length;
 
 function listAll(all) {
   $("list").hidden = false;
@@ -54,9 +54,9 @@ async function showOne(all) {
   $("crumb").hidden = false;
   $("crumb").textContent = clean(s.name);
   const tile = (label, value) => el("div", null, el("small", null, label), el("strong", null, value)), count = kind => s.runs.filter(r => r.status === kind).length;
-  $("tiles").replaceChildren(tile("cells", `${ended(s)} of ${s.cells}`), ...["running", "failed", "stopped early"].filter(count).map(kind => tile(kind, String(count(kind)))), tile("recipe", s.recipe.split("/").at(-1)));
+  $("tiles").replaceChildren(tile("cells", `${ended(s)} of ${s.cells}`), ...["pending", "running", "failed", "stopped early"].filter(count).map(kind => tile(kind, String(count(kind)))), tile("recipe", s.recipe.split("/").at(-1)));
   $("command").textContent = clean(s.command.map(w => /^[\w@%+=:,.\/-]+$/.test(w) ? w : `'${w.replaceAll("'", "'\\''")}'`).join(" "));
-  if (!fresh && !count("running")) return;
+  if (!fresh && !s.runs.some(goesOn)) return;
   latest = await api("compare", { run: s.runs.slice(-500).map(r => r.id) });
   const metrics = [...new Set([...latest.differences, ...latest.same].filter(d => d.kind === "metric" && d.name.endsWith(".last")).map(d => d.name.slice(0, -".last".length)))].sort();
   view.metric = metrics.includes(view.metric) ? view.metric : metrics.includes(s.objective) ? s.objective : metrics.find(m => /loss|err/.test(m)) ?? metrics[0] ?? "";
@@ -90,7 +90,7 @@ function judge(s) {
 async function refresh() {
   const all = await api("sweeps");
   if (view.name) await showOne(all); else listAll(all);
-  refresh.going = all.some(s => s.runs.some(r => r.status === "running"));
+  refresh.going = all.some(s => s.runs.some(goesOn));
   $("fault").textContent = "";
   document.documentElement.dataset.ready = "";
 }

@@ -26,6 +26,7 @@ function listen() {
   clearTimeout(watched.later);
   watched.later = setTimeout(() => {
     if (window.exported || document.hidden || !run || !watched.parts) return;
+    if (run.status === "pending") { deaf(); alive("pending"); again(2000); return; }
     if (run.status !== "running") { deaf(); alive("ended"); return; }
     if (!drawn.idle()) { listen(); return; }
     const ask = { ...drawn.asked(), calls: $("before").open ? 1 : "", show: watched.parts.filter(([, place]) => isSeen(place)).map(([part]) => part), rank: $("rank").value, grep: $("grep").value, limit: most };
@@ -74,5 +75,5 @@ function told(news) {
   run = { ...run, ...news.run };
   about();
   if (news.run.metrics) drawn.metrics(Object.keys(run.metrics).sort(), run.metrics);
-  if (run.status !== "running") { deaf(); again(0); } // the last of everything, once
+  if (!goesOn(run)) { deaf(); again(0); } // the last of everything, once
 }

@@ -47,7 +47,7 @@ async function drawCharts() {
   for (const id of [...shownRuns, ...view.pin ? [Number(view.pin)] : []]) if (!all.some(r => r.id === id)) all.push({ id, name: "" });
   all.sort((a, b) => (String(b.id) === view.pin) - (String(a.id) === view.pin));
   const mine = ++drawing, { settings } = drawn, key = JSON.stringify([all.map(r => r.id), view.group, view.as, view.pin]), fresh = drawn.key !== key;
-  if (!fresh && !all.some(r => r.status === "running") && drawn.latest === JSON.stringify(all.map(r => r.status))) return;
+  if (!fresh && !all.some(goesOn) && drawn.latest === JSON.stringify(all.map(r => r.status))) return;
   drawn.latest = JSON.stringify(all.map(r => r.status));
   try {
     const metrics = all.length ? (await api("names", { run: all.map(r => r.id) })).metrics : [];

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"drun/engine/launch"
+	"drun/history"
+	"drun/internal/exit"
+	"drun/internal/terminal"
+	"drun/internal/try"
+	"drun/runs/submit"
+	"drun/runs/transfer"
+)
+
+func newJobs() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:        "jobs",
+		SuggestFor: []string{"squeue", "sacct"},
+		Short:      "List jobs that were submitted, end them, or wait for them",
+		Long: `Lists the jobs of drun submit that have not ended, and the latest others; with --all all of them. A job is called by its
+target and by what the scheduler there calls it, as hpc:1234; the name or number of its run does as well. Its state is one of
+those that runs have: pending, running, done, failed, interrupted, stopped early, preempted, cancelled or lost.`,
+		Example: `  drun jobs
+  drun jobs wait --all
+  drun jobs cancel hpc:1234`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			jobs, err := allJobs(cmd)
+			if err == nil && slices.ContainsFunc(jobs, going) {
+				err = follow(homeOf(cmd))
+			}
+			try.Ok(err)
+			if over := len(jobs) - latest; !all && over > 0 {
+				old := jobs[:over]
+				jobs = append(slices.DeleteFunc(slices.Clone(old), func(j *history.Job) bool { return !going(j) }), jobs[over:]...)
+			}
+			list := []job{}
+			for _, j := range slices.Backward(jobs) {
+				list = append(list, jobOf(j))
+			}
+			return show(cmd, list, printJobs)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all jobs, also those that ended long ago")
+	cmd.AddCommand(newJobsCancel(), newJobsLogs(), newJobsWait(), newJobsFollow())
+	return cmd
+}
+
+// latest is how many jobs drun jobs lists, beside those that have not ended.
+const latest = 20
+
+func going(j *history.Job) bool { return !j.State.Ended() }
+
+// job is a line of drun jobs.
+type job struct {
+	Job    string         `json:"job"`
+	Target string         `json:"target"`
+	Run    *int64         `json:"run"` // null: it was removed
+	State  history.Status `json:"state"`
+	Reason string         `json:"reason"`
+
+	name      string
+	submitted time.Time
+}
+
+func jobOf(j *history.Job) job {
+	out := job{Job: submit.NameOf(j), Target: j.Target, State: j.State, Reason: j.Reason, name: j.RunName, submitted: j.Submitted}
+	if j.Run > 0 {
+		out.Run = &j.Run
+	}
+	return out
+}
+
+func printJobs(out io.Writer, list []job) error {
+	if len(list) == 0 {
+		return nil
+	}
+	paint := painterFor(out)
+	return printList(out, list, []column[job]{
+		{"JOB", func(j job) any { return j.Job }},
+		{"STATE", func(j job) any { return paint.status(j.State) }},
+		{"RUN", func(j job) any { return known(j.Run, whole) }},
+		{"NAME", func(j job) any { return j.name }},
+		{"SUBMITTED", func(j job) any { return localTime(j.submitted) }},
+		{"REASON", func(j job) any { return j.Reason }},
+	})
+}
+
+// allJobs lists the jobs of the home.
+func allJobs(cmd *cobra.Command) (jobs []*history.Job, err error) {
+	db, err := openHistory(cmd)
+	if errors.As(err, new(*history.ErrNone)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	return db.Jobs(true)
+}
+
+// chosenJobs finds the jobs that arguments name, or with all those that have not ended.
+func chosenJobs(cmd *cobra.Command, names []string, all bool) (chosen []*history.Job, err error) {
+	if all == (len(names) > 0) {
+		return nil, usage("usage: "+cmd.UseLine(), "either name jobs, or give --all")
+	}
+	jobs, err := allJobs(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if all {
+		return slices.DeleteFunc(jobs, func(j *history.Job) bool { return !going(j) }), nil
+	}
+	for _, name := range names {
+		j := submit.Find(jobs, name)
+		if j == nil {
+			return nil, usage("drun jobs --all lists them", "there is no job %q", name)
+		}
+		chosen = append(chosen, j)
+	}
+	return chosen, nil
+}
+
+func newJobsCancel() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "cancel [JOB…]",
+		Short: "End jobs, as SIGTERM ends a run; one that has not begun never will",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			jobs := try.To(chosenJobs(cmd, args, all))
+			if len(jobs) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "no job is under way")
+				return nil
+			}
+			db := try.To(history.Open(homeOf(cmd)))
+			defer db.Close()
+			for _, j := range jobs {
+				if !going(j) {
+					return usage("", "job %s has ended: %s", submit.NameOf(j), j.State)
+				}
+				try.Ok(submit.Cancel(cmd.Context(), db, homeOf(cmd), j))
+				fmt.Fprintf(cmd.ErrOrStderr(), "job %s is to end\n", submit.NameOf(j))
+			}
+			return follow(homeOf(cmd))
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all that have not ended")
+	return cmd
+}
+
+func newJobsLogs() *cobra.Command {
+	return &cobra.Command{
+		Use:   "logs JOB",
+		Short: "Print what a job's script has printed; drun logs has what its run has",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			j := try.To(chosenJobs(cmd, args, false))[0]
+			out := cmd.OutOrStdout()
+			if terminal.Is(out) {
+				out = &visible{out}
+			}
+			return submit.Logs(cmd.Context(), j, out)
+		},
+	}
+}
+
+// visible is a terminal on which control characters of other people's text are shown.
+type visible struct{ io.Writer }
+
+func (v *visible) Write(p []byte) (int, error) {
+	_, err := io.WriteString(v.Writer, terminal.Lines(string(p)))
+	return len(p), err
+}
+
+func newJobsWait() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "wait [JOB…]",
+		Short: "Wait until jobs have ended, and end with the first exit code that is not 0",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return waitFor(cmd, try.To(chosenJobs(cmd, args, all)))
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all that have not ended")
+	return cmd
+}
+
+// waitFor waits for jobs, says what became of each, and returns the exit code of the first that is not done.
+func waitFor(cmd *cobra.Command, jobs []*history.Job) (err error) {
+	defer try.Caught(&err)
+	code := exit.Done
+	err = eachEnded(cmd.Context(), homeOf(cmd), jobs, func(j *history.Job) {
+		text := fmt.Sprintf("job %s: run %s is %s", submit.NameOf(j), j.RunName, j.State)
+		if j.Reason != "" && j.State != history.Done {
+			text += ": " + j.Reason
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), terminal.Escape(text))
+		switch {
+		case code != exit.Done || j.State == history.Done:
+		case j.Code != nil && *j.Code != 0:
+			code = exit.Code(*j.Code)
+		case j.State == history.Failed || j.State == history.Lost:
+			code = exit.Recipe
+		default:
+			code = exit.Interrupted
+		}
+	})
+	try.Ok(err)
+	if code != exit.Done {
+		return exitStatus(code)
+	}
+	return nil
+}
+
+// eachEnded calls fn with each of the jobs when it has ended.
+func eachEnded(ctx context.Context, home string, jobs []*history.Job, fn func(*history.Job)) (err error) {
+	defer try.Caught(&err)
+	db := try.To(history.OpenReadOnly(home))
+	defer db.Close()
+	left := map[int64]bool{}
+	for _, j := range jobs {
+		left[j.ID] = true
+	}
+	for round := 0; ; round++ {
+		if round%50 == 0 {
+			try.Ok(follow(home))
+		}
+		for _, j := range try.To(db.Jobs(true)) {
+			if left[j.ID] && !going(j) {
+				delete(left, j.ID)
+				fn(j)
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// follow has a process follow the jobs of a home, if none does.
+func follow(home string) error {
+	abs, err := filepath.Abs(home)
+	if err != nil {
+		return err
+	}
+	return submit.StartFollower(abs, "jobs", "follow", "--home", abs)
+}
+
+// followEvery is how often a command that watches looks whether its jobs are followed.
+const followEvery = 5 * time.Second
+
+// followAgain has the jobs that have not ended followed, for a command that watches runs: the machine may have been switched off
+// meanwhile.
+func followAgain(cmd *cobra.Command, db *history.DB) {
+	if jobs, err := db.Jobs(false); err == nil && len(jobs) > 0 {
+		_ = follow(homeOf(cmd)) // what is there is shown in any case
+	}
+}
+
+func newJobsFollow() *cobra.Command {
+	return &cobra.Command{
+		Use:    "follow",
+		Short:  "Start the jobs of the queue, and fetch what others record, until all have ended",
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Ignore(syscall.SIGHUP)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			f := submit.Follower{Home: homeOf(cmd), Pull: func(ctx context.Context, from submit.Source, uids []string) error {
+				return fetch(ctx, homeOf(cmd), from, uids)
+			}}
+			return f.Run(ctx)
+		},
+	}
+}
+
+// fetch copies what runs have recorded since it was asked last, without the weights of their checkpoints.
+func fetch(ctx context.Context, home string, from submit.Source, uids []string) (err error) {
+	defer try.Caught(&err)
+	ctx = transfer.Local(ctx)
+	var there transfer.Side
+	if from.Host == "" {
+		if there, err = transfer.OpenHome(from.Home, false); errors.As(err, new(*history.ErrNone)) {
+			return nil // no run has begun
+		}
+	} else {
+		ssh := slices.Concat(strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh")), launch.SSHOptions)
+		there, err = transfer.OverSSH(ssh, from.Host, from.Drun, from.Home, false)
+	}
+	try.Ok(err)
+	defer there.Close()
+	found, err := there.States(ctx, uids)
+	if errors.As(err, new(*history.NotFound)) {
+		return nil
+	}
+	try.Ok(err)
+	var runs []transfer.Found
+	for _, s := range found {
+		runs = append(runs, transfer.Found{ID: s.ID, UID: s.UID, Name: s.Name})
+	}
+	here := try.To(transfer.OpenHome(home, true))
+	defer here.Close()
+	_, err = transfer.Copy(ctx, there, here, runs, transfer.Options{Weights: "none", Quick: true, Say: func(string) {}})
+	return err
+}

@@ -1,0 +1,141 @@
+package submit
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"drun/engine/launch"
+	"drun/internal/exit"
+	"drun/internal/try"
+)
+
+// machine is where a target's commands run: another machine, by ssh, or this one.
+type machine struct{ host string }
+
+// sshFailed is what ssh ends with if it fails itself.
+const sshFailed = 255
+
+// atMost bounds every command on a machine; one that sends files has as long as these take, as long as the connection lives.
+const atMost = time.Minute
+
+// CommandError says that a command on a target has failed.
+type CommandError struct {
+	Code  int
+	Words string // on its standard error
+}
+
+func (e *CommandError) Error() string {
+	return cmp.Or(e.Words, fmt.Sprintf("exit code %d", e.Code))
+}
+
+// UnreachableError says that a target's machine did not answer.
+type UnreachableError struct{ Host, Words, Do string }
+
+func (e *UnreachableError) Error() string       { return e.Host + " cannot be reached: " + e.Words }
+func (e *UnreachableError) Hint() string        { return e.Do }
+func (e *UnreachableError) ExitCode() exit.Code { return exit.RankLost }
+
+// run has the machine's shell execute a script, whose standard input is in, and returns what it prints.
+func (m machine) run(ctx context.Context, script string, in io.Reader) (string, error) {
+	if in == nil {
+		limited, cancel := context.WithTimeout(ctx, atMost)
+		defer cancel()
+		ctx = limited
+	}
+	args := []string{"sh", "-c", script}
+	if m.host != "" {
+		ssh := strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh"))
+		args = slices.Concat(ssh, launch.SSHOptions, []string{"--", m.host, "exec sh -c " + launch.Quote(script)})
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.WaitDelay = time.Second // a shared connection (ControlPersist) keeps standard error open
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &errs
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	if err == nil {
+		return out.String(), nil
+	}
+	code := sshFailed
+	if cmd.ProcessState != nil {
+		code = cmd.ProcessState.ExitCode()
+	}
+	lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+	words := strings.Join(lines[max(0, len(lines)-3):], "; ")
+	switch {
+	case cmd.ProcessState == nil:
+		return "", exit.Errorf(exit.Usage, "%s cannot be started: %w", args[0], err)
+	case ctx.Err() != nil && in == nil:
+		return "", &UnreachableError{cmp.Or(m.host, "this machine"), fmt.Sprintf("no answer within %v", atMost), ""}
+	case m.host == "" || code != sshFailed:
+		return out.String(), &CommandError{code, words}
+	}
+	hint := ""
+	if strings.Contains(words, "Permission denied") || strings.Contains(words, "verification failed") || strings.Contains(words, "password") {
+		hint = "drun answers no question for a password: ssh must reach the host with a key, as ssh " + m.host + " true shows (ssh-copy-id, ssh-add)"
+	}
+	return "", &UnreachableError{m.host, words, hint}
+}
+
+// packed is a file that is sent to a machine.
+type packed struct {
+	name    string // beneath the folder it is sent to
+	content []byte // unless from is given
+	from    string // the file here
+	mode    int64
+}
+
+// send puts files into a folder of a machine, which is made, then executes a script there and returns what that prints.
+func (m machine) send(ctx context.Context, folder string, files []packed, then string) (string, error) {
+	reader, writer := io.Pipe()
+	go func() {
+		writer.CloseWithError(write(writer, files))
+	}()
+	defer reader.Close()
+	return m.run(ctx, "umask 077; mkdir -p "+launch.Quote(folder)+" && cd "+launch.Quote(folder)+" && tar -xf - || exit\n"+then, reader)
+}
+
+func write(to io.Writer, files []packed) (err error) {
+	defer try.Caught(&err)
+	w := tar.NewWriter(to)
+	for _, f := range files {
+		in, size := io.Reader(bytes.NewReader(f.content)), int64(len(f.content))
+		if f.from != "" {
+			file := try.To(os.Open(f.from))
+			defer file.Close()
+			in, size = file, try.To(file.Stat()).Size()
+		}
+		try.Ok(w.WriteHeader(&tar.Header{Name: f.name, Mode: cmp.Or(f.mode, 0o600), Size: size, Typeflag: tar.TypeReg}))
+		try.To(io.CopyN(w, in, size))
+	}
+	return w.Close()
+}
+
+// pairs reads lines of a key and a value.
+func pairs(text string) map[string][]string {
+	out := map[string][]string{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimRight(line, "\n"), " ")
+		out[key] = append(out[key], value)
+	}
+	return out
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
