@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -64,9 +65,16 @@ func TestTeamDocument(t *testing.T) {
 	}, Cmds: commands(map[string]func(*testscript.TestScript, []string){"machines N": machines, "ends FILE": endAtLast, "sshdon I J K NAME": startSSHOn})})
 }
 
-// endAtLast kills the process whose number is in a file, if there is one, when the script has ended.
+// endAtLast waits until the server whose number is in a file, if there is one, has said its address in the log beside it,
+// and kills it when the script has ended.
 func endAtLast(ts *testscript.TestScript, args []string) {
 	path := ts.MkAbs(args[0])
+	listens := func() bool {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "server.log"))
+		return err != nil || strings.Contains(string(text), "https://")
+	}
+	for end := time.Now().Add(time.Minute); !listens() && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	}
 	ts.Defer(func() {
 		text, _ := os.ReadFile(path)
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 1 {
