@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -139,21 +138,5 @@ func TestUnsteadyServer(t *testing.T) {
 	ok(t, err)
 	if len(uids) != 0 {
 		t.Errorf("noted are %v", uids)
-	}
-}
-
-// nobody is a transport to an address where nobody listens.
-type nobody struct{ asked int }
-
-func (n *nobody) RoundTrip(*http.Request) (*http.Response, error) {
-	n.asked++
-	return nil, syscall.ECONNREFUSED
-}
-
-// An address where nobody has ever answered is not tried again.
-func TestNobody(t *testing.T) {
-	n := &nobody{}
-	if _, err := transfer.NewRemote(&http.Client{Transport: n}, "http://127.0.0.1:1", "").Hello(t.Context()); err == nil || n.asked != 1 {
-		t.Errorf("%d requests, %v", n.asked, err)
 	}
 }

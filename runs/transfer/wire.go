@@ -9,13 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
 	"strconv"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -251,8 +248,7 @@ type Remote struct {
 	token  string
 	// Within limits one try of a request and Patience how long it is tried again while the other side does not answer.
 	Within, Patience time.Duration
-	met              atomic.Bool // it has answered once
-	answered         func()      // is called for each answer; nil: nothing is
+	answered         func() // is called for each answer; nil: nothing is
 	shut             func() error
 }
 
@@ -282,8 +278,6 @@ func ask[Out any](ctx context.Context, r *Remote, name string, in any) (out Out,
 		again := err != nil && (!errors.As(err, new(exit.Coded)) || errors.As(err, &refused) && refused.temporary)
 		if refused != nil {
 			wait = max(wait, refused.after)
-		} else if again && !r.met.Load() && (errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, new(*net.DNSError))) {
-			end = time.Time{} // an address where nobody is
 		}
 		if !again || time.Now().Add(wait).After(end) || ctx.Err() != nil {
 			if err == nil {
@@ -322,7 +316,6 @@ func (r *Remote) once(ctx context.Context, name string, body []byte) (_ []byte, 
 	try.Ok(err)
 	defer response.Body.Close()
 	answer := try.To(io.ReadAll(io.LimitReader(response.Body, mostRead)))
-	r.met.Store(true)
 	if r.answered != nil {
 		r.answered()
 	}
