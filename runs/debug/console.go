@@ -1,17 +1,13 @@
 package debug
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"drun/engine"
-	agent "drun/engine/debug"
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/terminal"
@@ -26,12 +22,6 @@ type Console struct {
 	Say   Say // shows what is said before a command has ended
 
 	found []foundAt // by the latest search, numbered from 1
-}
-
-type foundAt struct {
-	rank int
-	engine.FoundMoment
-	others map[int]engine.Moment // where other ranks are to be then
 }
 
 type command struct {
@@ -253,106 +243,6 @@ func (c *Console) ranksOf(text string) (list []int, err error) {
 	return list, nil
 }
 
-func (c *Console) setBreak(_ context.Context, args string) (_ string, err error) {
-	defer try.Caught(&err)
-	var b engine.Breakpoint
-	args, on, _ := strings.Cut(args, " on ")
-	b.Ranks = try.To(c.ranksOf(on))
-	args, b.Condition, _ = strings.Cut(args, " if ")
-	args = strings.TrimSpace(args)
-	kind, rest, _ := strings.Cut(args, " ")
-	switch rest = strings.TrimSpace(rest); kind {
-	case "collective":
-		b.Collective = cmp.Or(rest, "*")
-	case "nonfinite":
-		b.NotFinite = true
-	case "update":
-		b.Updates, err = strconv.ParseInt(rest, 10, 64)
-		if err != nil || b.Updates < 1 {
-			return "", exit.Errorf(exit.Usage, "break update wants a number from 1, not %q", rest)
-		}
-	default:
-		file, line := "", args
-		if i := strings.LastIndexByte(args, ':'); i >= 0 {
-			file, line = args[:i], args[i+1:]
-		}
-		n, err := strconv.Atoi(line)
-		if err != nil || n < 1 {
-			return "", exit.WithHint(exit.Errorf(exit.Usage, "break wants a line, not %q", args), "for example: break train.star:12 if loss > 3 on 0,1")
-		}
-		b.Line = int32(n)
-		b.File = c.fileNamed(file)
-	}
-	b, moved := try.To2(c.Place(b))
-	c.SetBreakpoints(append(c.Breakpoints(), b))
-	text := describeBreak(b)
-	if moved != "" {
-		text += " (" + moved + ")"
-	}
-	return text, nil
-}
-
-// fileNamed finds the file that a person means: by its name or its end; "" is the current one.
-func (c *Console) fileNamed(name string) string {
-	if name == "" {
-		if f, err := c.frame(); err == nil {
-			return f.File
-		}
-		return c.Files()[0]
-	}
-	for _, file := range c.Files() {
-		if file == name || strings.HasSuffix(file, "/"+name) {
-			return file
-		}
-	}
-	return name
-}
-
-func describeBreak(b engine.Breakpoint) string {
-	text := fmt.Sprintf("breakpoint %d ", b.ID)
-	switch {
-	case b.Collective == "*":
-		text += "before each collective"
-	case b.Collective != "":
-		text += "before each " + b.Collective
-	case b.NotFinite:
-		text += "where a value is not finite"
-	case b.Updates > 0:
-		text += fmt.Sprintf("after update %d", b.Updates)
-	default:
-		text += fmt.Sprintf("at %s:%d", b.File, b.Line)
-	}
-	if b.Condition != "" {
-		text += " if " + b.Condition
-	}
-	if b.Ranks != nil {
-		text += " on ranks " + strings.Trim(fmt.Sprint(b.Ranks), "[]")
-	}
-	return text
-}
-
-func (c *Console) listBreaks(context.Context, string) (string, error) {
-	var lines []string
-	for _, b := range c.Breakpoints() {
-		lines = append(lines, describeBreak(b))
-	}
-	return cmp.Or(strings.Join(lines, "\n"), "there is none"), nil
-}
-
-func (c *Console) deleteBreak(_ context.Context, args string) (string, error) {
-	if args == "" {
-		c.SetBreakpoints(nil)
-		return "all breakpoints are removed", nil
-	}
-	n, _ := strconv.Atoi(args)
-	left := slices.DeleteFunc(c.Breakpoints(), func(b engine.Breakpoint) bool { return b.ID == n })
-	if len(left) == len(c.Breakpoints()) {
-		return "", exit.Errorf(exit.Usage, "there is no breakpoint %s", args)
-	}
-	c.SetBreakpoints(left)
-	return fmt.Sprintf("breakpoint %d is removed", n), nil
-}
-
 // going makes a command that lets ranks go on and waits for what comes of it.
 func going(to string) func(*Console, context.Context, string) (string, error) {
 	return func(c *Console, ctx context.Context, args string) (_ string, err error) {
@@ -404,143 +294,6 @@ func (c *Console) pause(ctx context.Context, args string) (_ string, err error) 
 	c.Pause(ranks)
 	try.Ok(c.Settle(ctx, ranks))
 	return c.here(), nil
-}
-
-func (c *Console) print(ctx context.Context, expr string) (_ string, err error) {
-	defer try.Caught(&err)
-	try.Ok(c.checkExpression(expr, nil))
-	try.To(c.frame())
-	a := try.To(c.Look(ctx, c.Rank, engine.Look{Frame: c.Frame, Expr: expr}))
-	return ShowValue(a.Values[0]), nil
-}
-
-func scope(name string) func(*Console, context.Context, string) (string, error) {
-	return func(c *Console, ctx context.Context, _ string) (_ string, err error) {
-		defer try.Caught(&err)
-		try.To(c.frame())
-		a := try.To(c.Look(ctx, c.Rank, engine.Look{Frame: c.Frame, Scope: name}))
-		var lines []string
-		for _, v := range a.Values {
-			lines = append(lines, v.Name+" = "+ShowValue(v))
-		}
-		return cmp.Or(strings.Join(lines, "\n"), "there are none"), nil
-	}
-}
-
-// ShowValue is a value in a line.
-func ShowValue(v engine.DebugValue) string {
-	t := v.Tensor
-	if t == nil {
-		text, _, more := strings.Cut(v.Text, "\n")
-		if more {
-			text += " …"
-		}
-		return terminal.Escape(text)
-	}
-	n := 1
-	for _, d := range t.Shape {
-		n *= d
-	}
-	var values []string
-	for _, x := range t.Values {
-		values = append(values, strconv.FormatFloat(x, 'g', 6, 64))
-	}
-	if n > len(t.Values) {
-		values = append(values, "…")
-	}
-	text := fmt.Sprintf("%s [%s]", v.Type, strings.Join(values, " "))
-	if !math.IsNaN(t.Min) {
-		text += fmt.Sprintf(", min %.6g, max %.6g", t.Min, t.Max)
-	}
-	if t.NaN > 0 {
-		text += fmt.Sprintf(", %d NaN", t.NaN)
-	}
-	if t.Inf > 0 {
-		text += fmt.Sprintf(", %d infinite", t.Inf)
-	}
-	return text + fmt.Sprintf(", digest %016x", v.Digest)
-}
-
-// Compare shows an expression on all ranks that stand still, in the call of the same function.
-func (c *Console) across(ctx context.Context, expr string) (_ string, err error) {
-	defer try.Caught(&err)
-	try.Ok(c.checkExpression(expr, nil))
-	frame := try.To(c.frame())
-	ranks := c.Ranks()
-	values := make([]*engine.Debugged, len(ranks))
-	frames := make([]int, len(ranks))
-	var lines []string
-	for rank, r := range ranks {
-		if r.State != Held {
-			lines = append(lines, fmt.Sprintf("rank %d: does not stand still", rank))
-			continue
-		}
-		frames[rank] = max(0, slices.IndexFunc(r.Stop.Frames, func(f engine.DebugFrame) bool { return f.Func == frame.Func && f.At == frame.At }))
-		a, err := c.Look(ctx, rank, engine.Look{Frame: frames[rank], Expr: expr})
-		if err != nil {
-			lines = append(lines, fmt.Sprintf("rank %d: %v", rank, err))
-			continue
-		}
-		values[rank] = a
-		lines = append(lines, fmt.Sprintf("rank %d: %s", rank, ShowValue(a.Values[0])))
-	}
-	first := slices.IndexFunc(values, func(a *engine.Debugged) bool { return a != nil })
-	if first < 0 {
-		return strings.Join(lines, "\n"), nil
-	}
-	var other []int
-	for rank, a := range values {
-		if a != nil && a.Values[0].Digest != values[first].Values[0].Digest {
-			other = append(other, rank)
-		}
-	}
-	if len(other) == 0 {
-		return strings.Join(append(lines, "they are equal"), "\n"), nil
-	}
-	lines = append(lines, fmt.Sprintf("they differ: rank %d and rank %d%s", first, other[0], c.difference(ctx, expr, first, other[0], values, frames)))
-	return strings.Join(lines, "\n"), nil
-}
-
-// difference says in which element the tensors of two ranks differ first.
-func (c *Console) difference(ctx context.Context, expr string, a, b int, values []*engine.Debugged, frames []int) string {
-	x, y := values[a].Values[0].Tensor, values[b].Values[0].Tensor
-	if x == nil || y == nil || x.DType != y.DType || !slices.Equal(x.Shape, y.Shape) {
-		return ""
-	}
-	n := 1
-	for _, d := range x.Shape {
-		n *= d
-	}
-	per := agent.BlockSize(n)
-	for i := range min(len(values[a].Blocks), len(values[b].Blocks)) {
-		if values[a].Blocks[i] == values[b].Blocks[i] {
-			continue
-		}
-		var parts [2][]float64
-		for k, rank := range []int{a, b} {
-			got, err := c.Look(ctx, rank, engine.Look{Frame: frames[rank], Expr: expr, From: i * per, Count: per})
-			if err != nil {
-				return ""
-			}
-			parts[k] = got.Numbers
-		}
-		for k := range min(len(parts[0]), len(parts[1])) {
-			if p, q := parts[0][k], parts[1][k]; math.Float64bits(p) != math.Float64bits(q) {
-				return fmt.Sprintf(", first at element %s: %v and %v", index(i*per+k, x.Shape), p, q)
-			}
-		}
-	}
-	return ""
-}
-
-// index is an element's place in a tensor of that shape, such as [2, 0].
-func index(n int, shape []int) string {
-	at := make([]string, len(shape))
-	for i := len(shape) - 1; i >= 0; i-- {
-		at[i] = strconv.Itoa(n % shape[i])
-		n /= shape[i]
-	}
-	return "[" + strings.Join(at, ", ") + "]"
 }
 
 func (c *Console) waits(ctx context.Context, _ string) (_ string, err error) {
@@ -599,117 +352,4 @@ func (c *Console) reverse(ctx context.Context, _ string) (_ string, err error) {
 	try.To(c.stop())
 	try.Ok(c.ReverseContinue(ctx, c.Rank, c.Say))
 	return c.after(ctx), nil
-}
-
-// remember numbers a moment for go.
-func (c *Console) remember(rank int, m engine.FoundMoment) int {
-	c.found = append(c.found, foundAt{rank: rank, FoundMoment: m})
-	return len(c.found)
-}
-
-func (c *Console) goBack(ctx context.Context, args string) (_ string, err error) {
-	defer try.Caught(&err)
-	n, err := strconv.Atoi(args)
-	if err != nil || n < 1 || n > len(c.found) {
-		return "", exit.Errorf(exit.Usage, "no search has found a moment %s", args)
-	}
-	m := c.found[n-1]
-	c.Rank = m.rank
-	to := map[int]engine.Moment{m.rank: m.Moment}
-	maps.Copy(to, m.others)
-	try.Ok(c.GoTo(ctx, m.rank, to, c.Say))
-	return c.after(ctx), nil
-}
-
-// at describes a moment.
-func (c *Console) at(rank int, m engine.FoundMoment) string {
-	text := fmt.Sprintf("%s:%d", m.File, m.Line)
-	if m.Updates > 0 {
-		text += fmt.Sprintf(", after update %d", m.Updates)
-	}
-	text += fmt.Sprintf(" (go %d)", c.remember(rank, m))
-	return text + "\n" + c.around(m.File, int(m.Line), 0)
-}
-
-func (c *Console) changed(ctx context.Context, expr string) (_ string, err error) {
-	defer try.Caught(&err)
-	frame := try.To(c.frame())
-	c.found = nil
-	list := try.To(c.Changes(ctx, []int{c.Rank}, frame, expr, true, c.Say))[c.Rank]
-	if len(list) == 0 {
-		return expr + " has had no value yet", nil
-	}
-	m := list[len(list)-1]
-	verb := "last changed"
-	if len(list) == 1 {
-		verb = "got its value"
-	}
-	return fmt.Sprintf("%s %s on rank %d at %s", expr, verb, c.Rank, c.at(c.Rank, m)), nil
-}
-
-func (c *Console) notFinite(ctx context.Context, expr string) (_ string, err error) {
-	defer try.Caught(&err)
-	c.found = nil
-	if expr == "" {
-		all := try.To(c.NotFinite(ctx, c.living(), c.Say))
-		var lines []string
-		for rank, list := range all {
-			if len(list) > 0 {
-				lines = append(lines, fmt.Sprintf("rank %d: %s, at %s", rank, list[0].Text, c.at(rank, list[0])))
-			}
-		}
-		return cmp.Or(strings.Join(lines, "\n"), "no operation has given NaN or an infinity so far"), nil
-	}
-	frame := try.To(c.frame())
-	list := try.To(c.Changes(ctx, []int{c.Rank}, frame, expr, false, c.Say))[c.Rank]
-	i := slices.IndexFunc(list, func(m engine.FoundMoment) bool { return m.NotFinite })
-	if i < 0 {
-		return expr + " has always been finite", nil
-	}
-	text := fmt.Sprintf("%s was not finite first on rank %d at %s", expr, c.Rank, c.at(c.Rank, list[i]))
-	if list[i].Text != "" {
-		text += "\n" + list[i].Text
-	}
-	return text, nil
-}
-
-// living lists the ranks that have not ended.
-func (c *Console) living() (list []int) {
-	for rank, r := range c.Ranks() {
-		if r.State != Ended {
-			list = append(list, rank)
-		}
-	}
-	return list
-}
-
-func (c *Console) differ(ctx context.Context, expr string) (_ string, err error) {
-	defer try.Caught(&err)
-	frame := try.To(c.frame())
-	c.found = nil
-	ranks := c.living()
-	all := try.To(c.Changes(ctx, ranks, frame, expr, false, c.Say))
-	for i := 0; ; i++ {
-		first := -1
-		for _, rank := range ranks {
-			switch {
-			case i >= len(all[rank]):
-				return expr + " has had the same values on all ranks so far", nil
-			case first < 0:
-				first = rank
-			case all[rank][i].Value != all[first][i].Value:
-				text := fmt.Sprintf("%s differs first between rank %d and rank %d: at %s", expr, first, rank, c.at(rank, all[rank][i]))
-				c.found[0].others = map[int]engine.Moment{}
-				for _, r := range ranks {
-					if i < len(all[r]) {
-						c.found[0].others[r] = all[r][i].Moment
-					}
-				}
-				if other := all[first][i]; other.Line != all[rank][i].Line || other.Updates != all[rank][i].Updates {
-					text += fmt.Sprintf("\nrank %d was at %s", first, c.at(first, other))
-				}
-				return text, nil
-			}
-		}
-	}
 }
