@@ -76,12 +76,11 @@ func begin(op string) (c call) {
 
 // again reports whether to compute, now or once more. outs are the same each time.
 func (c *call) again(outs ...output) bool {
-	if c.computed == nil {
-		made := c.made
-		c.made = true
-		return !made
+	if c.computed != nil {
+		return c.next(c.err, outs)
 	}
-	return c.next(c.err, outs)
+	c.made = !c.made
+	return c.made
 }
 
 // output is memory that a kernel writes; with gaps, it may leave some of it as it is.
@@ -117,8 +116,12 @@ func slice[E any](s []E) output {
 // output is where a result of a shape is, of which some of the operands may be the memory. It is needed only where calls are audited.
 func (v View) output(dt dtype.Type, shape []int, operands ...View) output {
 	if audit == nil {
-		return output{}
+		return output{} // without an audit, this costs next to nothing
 	}
+	return v.extent(dt, shape, operands)
+}
+
+func (v View) extent(dt dtype.Type, shape []int, operands []View) output {
 	low, high, elements := 0, 1, 1
 	for i, n := range shape {
 		if n == 0 {
@@ -137,6 +140,13 @@ func (v View) output(dt dtype.Type, shape []int, operands ...View) output {
 
 // output is where batch matrices of m rows are, to which a product may add.
 func (c Matrix) output(dt dtype.Type, batch, m, n int, adds bool) output {
+	if audit == nil {
+		return output{}
+	}
+	return c.extent(dt, batch, m, n, adds)
+}
+
+func (c Matrix) extent(dt dtype.Type, batch, m, n int, adds bool) output {
 	if batch < 1 || m < 1 || n < 1 {
 		return output{}
 	}

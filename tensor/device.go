@@ -61,7 +61,14 @@ func (c *Context) Device() *opencl.Device {
 // on returns the device on which an operation with this result is computed, nil for the processor. Integers of which the host has
 // a current copy, such as a batch's labels, are computed there: it checks them, too.
 func (t *Tensor) on(of ...*Tensor) *device {
-	if t.ctx == nil || t.ctx.device == nil || t.st.stays() || t.st.shapes {
+	if t.ctx == nil || t.ctx.device == nil {
+		return nil // without a device, this costs next to nothing
+	}
+	return t.placed(of)
+}
+
+func (t *Tensor) placed(of []*Tensor) *device {
+	if t.st.stays() || t.st.shapes {
 		return nil
 	}
 	if !t.dtype.IsFloat() && len(of) > 0 && !slices.ContainsFunc(of, func(x *Tensor) bool { return x.dtype.IsFloat() || !x.st.hosted() }) {
