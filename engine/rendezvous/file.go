@@ -1,9 +1,8 @@
 package rendezvous
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -11,11 +10,8 @@ import (
 // fileLook is how often a wait looks at a store that is a file.
 const fileLook = 5 * time.Millisecond
 
-// entry is a key of a store that is a file, and its value.
-type entry struct {
-	Space, Key string
-	Value      []byte
-}
+// entry is a key of a store that is a file, and its value. JSON would change a string that is not UTF-8.
+type entry struct{ Space, Key, Value []byte }
 
 // File makes a store whose contents are in a file. change passes its bytes, none at first, to a function and replaces them
 // with what that returns, while no other process does.
@@ -51,11 +47,11 @@ func load(content []byte) (*Table, error) {
 		return t, nil
 	}
 	var entries []entry
-	if err := gob.NewDecoder(bytes.NewReader(content)).Decode(&entries); err != nil {
+	if err := json.Unmarshal(content, &entries); err != nil {
 		return nil, fmt.Errorf("the file is not a store: %w", err)
 	}
 	for _, e := range entries {
-		if err := t.put(name{e.Space, e.Key}, e.Value); err != nil {
+		if err := t.put(name{string(e.Space), string(e.Key)}, e.Value); err != nil {
 			return nil, err
 		}
 	}
@@ -70,9 +66,7 @@ func (t *Table) save(content []byte) ([]byte, error) {
 	}
 	entries := make([]entry, 0, len(t.values))
 	for at, value := range t.values {
-		entries = append(entries, entry{at.space, at.key, value})
+		entries = append(entries, entry{[]byte(at.space), []byte(at.key), value})
 	}
-	var out bytes.Buffer
-	err := gob.NewEncoder(&out).Encode(entries)
-	return out.Bytes(), err
+	return json.Marshal(entries)
 }
