@@ -72,6 +72,7 @@ type Job struct {
 	NodeAddress   string  // of this machine, as the other nodes reach it; "": there is one node
 	Debug         bool    // the rank waits for a debugger before it executes the recipe
 	Marks         bool    // every statement has a position, for the debugger; a run that began without one has none
+	KeepEach      int64   // the rank saves its state after each so many updates, for a debugger that goes back to one; 0: never
 }
 
 // Target is the point at which a replay hands over the state of every rank and ends.

@@ -8,12 +8,12 @@ type Debug struct {
 	Pause  bool          `cbor:",omitempty"` // the rank stops at its next step
 	Go     *Go           `cbor:",omitempty"` // the rank goes on
 	Look   *Look         `cbor:",omitempty"`
-	Find   *Find         `cbor:",omitempty"` // begins with the next Go
 	Held   *bool         `cbor:",omitempty"` // whether some rank stands still: time limits stop meanwhile
 	Leave  bool          `cbor:",omitempty"` // the debugger goes away: all breakpoints are removed, and the rank goes on
 }
 
-// Breakpoint says where ranks stop: at a line, before a collective, after an update, or where a value is not finite.
+// Breakpoint says where ranks stop: at a line, before a collective, after an update, where a value is not finite, or where one
+// has changed.
 type Breakpoint struct {
 	ID         int
 	File       string // as positions show it
@@ -22,6 +22,8 @@ type Breakpoint struct {
 	Collective string // its name, or "*" for all
 	Updates    int64  // of the parameters, after which ranks stop; 0: another kind
 	NotFinite  bool   // at the operation whose result is not finite, although what it was given is
+	Changes    string // where the value of this expression changes in a function: it is only noted, see Note
+	Func, At   string // that function, and its position
 	Ranks      []int  // nil: all
 }
 
@@ -30,6 +32,14 @@ type Moment struct {
 	Updates int64  // of the parameters that the rank has made, see starlib.Rank
 	Steps   uint64 // of the interpreter, since the latest of them or since the rank's start
 	Digest  uint64 // of the parameters after that update; 0: there is none
+	Locals  uint64 // digest of the recipe's variables then; 0: unknown, since there was no debugger yet
+}
+
+// Same reports whether two moments are the same one. locals: also the variables are equal, as far as that is known.
+func (m Moment) Same(other Moment) (same, locals bool) {
+	locals = m.Locals == other.Locals || m.Locals == 0 || other.Locals == 0
+	m.Locals = other.Locals
+	return m == other, locals
 }
 
 // Before orders moments of one rank.
@@ -46,11 +56,19 @@ const (
 	ToMain  = "main" // to the first statement that main executes
 )
 
+// What a rank does where it meets a breakpoint.
+const (
+	Stop = ""
+	Pass = "pass"
+	Note = "note" // it goes on, and tells of all breakpoints that it has met when it has come to Go.Until
+)
+
 // Go says how far a rank goes on.
 type Go struct {
-	To       string
-	Until    *Moment `cbor:",omitempty"` // it stops there in any case
-	Straight bool    `cbor:",omitempty"` // breakpoints before that do not stop it
+	To    string
+	Until *Moment `cbor:",omitempty"` // it stops there in any case
+	Meets string  `cbor:",omitempty"`
+	Last  bool    `cbor:",omitempty"` // with Note: the latest ones are kept if there are many, not the first
 }
 
 // Look asks for values while the rank stands still.
@@ -59,8 +77,6 @@ type Look struct {
 	Scope string // Locals or Globals; "": see below
 	Of    int    // a value's number: its parts
 	Expr  string // evaluated in the frame
-	From  int    // with Expr, of a tensor: so many elements from this one on
-	Count int
 }
 
 // The scopes of a frame.
@@ -69,27 +85,14 @@ const (
 	Globals = "globals"
 )
 
-// Find has a rank note, until it stops where Go.Until says, each moment at which something happens: a breakpoint is met or,
-// with Expr, the value of an expression changes in a function.
-type Find struct {
-	Expr      string
-	Func      string // where Expr has a meaning, and that function's position
-	At        string
-	Last      bool // keep the latest moments if there are many, not the first
-	NotFinite bool // an operation gives a value that is not finite
-}
-
 // Debugged is what a rank tells the debugger.
 type Debugged struct {
-	ID      uint64        // of what it answers; 0: it tells by itself
-	Error   string        `cbor:",omitempty"`
-	Stopped *Stopped      `cbor:",omitempty"`
-	Waits   bool          `cbor:",omitempty"` // for other ranks, for a while now
-	Goes    bool          `cbor:",omitempty"` // the wait is over
-	Values  []DebugValue  `cbor:",omitempty"`
-	Numbers []float64     `cbor:",omitempty"` // the elements that Look asked for
-	Blocks  []uint64      `cbor:",omitempty"` // digests of a tensor's elements in order, in equal parts
-	Found   []FoundMoment `cbor:",omitempty"` // what Find has noted
+	ID      uint64       // of what it answers; 0: it tells by itself
+	Error   string       `cbor:",omitempty"`
+	Stopped *Stopped     `cbor:",omitempty"`
+	Waits   bool         `cbor:",omitempty"` // for other ranks, for a while now
+	Goes    bool         `cbor:",omitempty"` // the wait is over
+	Values  []DebugValue `cbor:",omitempty"`
 }
 
 // Why a rank stands still.
@@ -111,7 +114,19 @@ type Stopped struct {
 	Moment  Moment  // where it is
 	Back    *Moment `cbor:",omitempty"` // of the previous statement of this function or its callers; nil: it was not seen
 	Frames  []DebugFrame
+	Met     []Met   `cbor:",omitempty"` // the breakpoints on the way, see Note
 	Seconds float64 // that the rank has run, without the time in which it stood still
+}
+
+// Met is a breakpoint that a rank has met.
+type Met struct {
+	Moment
+	Break     int
+	File      string // of the statement that begins then or, of one that changes a value, does that
+	Line      int32
+	Text      string
+	Value     uint64 // digest of a value that has changed
+	NotFinite bool   // it is, or holds, NaN or infinity
 }
 
 // DebugFrame is a function's call under way, innermost first.
@@ -128,33 +143,13 @@ type DebugValue struct {
 	Name   string
 	Type   string
 	Text   string
-	Of     int          // its number, if it has parts; 0: it has none
-	Parts  int          // how many
-	Digest uint64       // equal for equal values
-	Tensor *DebugTensor `cbor:",omitempty"`
+	Of     int    // its number, if it has parts; 0: it has none
+	Digest uint64 // equal for equal values
+	Shape  []int  // of a tensor
 }
 
-// DebugTensor sums up a tensor.
-type DebugTensor struct {
-	DType    string
-	Shape    []int
-	Values   []float64 // the first ones
-	Min, Max float64   // of its numbers; NaN if it has none
-	NaN, Inf int       // how many elements are so
-}
-
-// FoundMoment is a moment that Find has noted.
-type FoundMoment struct {
-	Moment
-	File      string // of the statement that begins then, and does it
-	Line      int32
-	Value     uint64 // digest of the value after it
-	Text      string
-	NotFinite bool // it is, or holds, NaN or infinity
-}
-
-// Debugging is a message between a run's coordinator and a debugger that has come to the run. It has a Debug to a rank or, on
-// the way back, one of the other fields.
+// Debugging is a message between a run's coordinator and its debugger. It has a Debug to a rank or, on the way back, one of the
+// other fields.
 type Debugging struct {
 	Rank     int
 	Debug    *Debug    `cbor:",omitempty"`

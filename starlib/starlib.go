@@ -241,6 +241,11 @@ func (d *Def) builtin(name string, r *Rank) *starlark.Builtin {
 	})
 }
 
+// maker is a value, a tensor, that tells a debugger by what builtin it was made.
+type maker interface {
+	Made(by string, recv starlark.Value, args ...starlark.Value)
+}
+
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
 func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.Thread, args starlark.Tuple, kwargs []starlark.Tuple) (result starlark.Value, err error) {
@@ -269,6 +274,9 @@ func (d *Def) call(name string, r *Rank, recv starlark.Value, thread *starlark.T
 	result, err = d.Fn(c)
 	if err != nil {
 		return nil, Failed(name, err)
+	}
+	if made, ok := result.(maker); ok {
+		made.Made(name, recv, args...)
 	}
 	if result == nil {
 		result = starlark.None

@@ -46,6 +46,9 @@ type Context struct {
 	// each optimizer step, with what it was computed from.
 	Watch func(op string, out *Tensor, inputs []*Tensor)
 
+	// Made, if set, gets the result of each builtin and operator of the recipe that gives a tensor.
+	Made func(op string, out *Tensor, inputs []*Tensor)
+
 	// Fail, if set, ends the recipe with an error that arose where Starlark allows none to be returned.
 	Fail func(error)
 }

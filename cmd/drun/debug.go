@@ -50,6 +50,9 @@ Commands may also come through a pipe. docs/debugging.md has examples; drun dap 
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			defer try.Caught(&err)
+			if wantsJSON(cmd) {
+				return usage("drun show --json prints the run; drun dap is the debugger for programs", "drun debug has no --json")
+			}
 			if (len(args) == 1) == (attach != "") {
 				return usage("for example: drun debug train.star -n 2", "want a recipe, RUN@STEP, or --attach RUN")
 			}
@@ -60,21 +63,19 @@ Commands may also come through a pipe. docs/debugging.md has examples; drun dap 
 			}
 			stop := try.To(prepare(cmd, &o))
 			defer stop()
-			p := &prompt{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()}
+			p := &prompt{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), cancel: func() { os.Exit(int(exit.Interrupted)) }}
 			go p.obey(o.Signals)
 			o.Signals = nil
 			o.Terminal = false // no progress bar beside the prompt
 			var s *debug.Session
-			switch {
-			case attach != "":
-				s, err = attachTo(cmd, o, attach)
-			default:
-				s, err = debugged(cmd, o, args[0])
+			if attach != "" {
+				s = try.To(attachTo(cmd, o, attach))
+			} else {
+				s = try.To(debugged(cmd, o, args[0]))
 			}
-			try.Ok(err)
 			defer s.Close()
-			p.Console = &debug.Console{Session: s, Say: func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "drun: "+text) }}
-			if s.Leaves() {
+			p.Console = &debug.Console{Session: s, Say: func(text string) { fmt.Fprintln(p.err, "drun: "+text) }}
+			if s.Leaves {
 				s.Pause(nil)
 				_ = s.Stopped(cmd.Context())
 			} else {
@@ -133,22 +134,17 @@ type prompt struct {
 	out, err io.Writer
 
 	mu     sync.Mutex
-	cancel func() // of the command that is carried out; nil: there is none
+	cancel func() // ends the command that is carried out or, before there is a session, drun
 }
 
 // obey carries out signals: the first ends the command under way, SIGTERM and SIGHUP the session.
 func (p *prompt) obey(signals <-chan os.Signal) {
 	for sig := range signals {
 		p.mu.Lock()
-		cancel := p.cancel
+		p.cancel()
 		p.mu.Unlock()
-		if cancel != nil {
-			cancel()
-		}
 		if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
-			if p.Console != nil {
-				p.Close()
-			}
+			p.Close()
 			os.Exit(int(exit.Interrupted))
 		}
 	}
@@ -163,8 +159,7 @@ func (p *prompt) converse(in io.Reader) error {
 		}
 		return exit.Errorf(exit.Recipe, "%s", why)
 	}
-	fmt.Fprintln(p.out, terminal.Lines(p.status()))
-	failed := false
+	failed := !p.do("where")
 	for {
 		line, err := readline()
 		switch {
@@ -178,21 +173,7 @@ func (p *prompt) converse(in io.Reader) error {
 		if line = strings.TrimSpace(line); line == "quit" || line == "q" {
 			return failedIf(failed)
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		p.mu.Lock()
-		p.cancel = cancel
-		p.mu.Unlock()
-		text, err := p.Do(ctx, line)
-		p.mu.Lock()
-		p.cancel = nil
-		p.mu.Unlock()
-		cancel()
-		if err != nil {
-			failed = true
-			reportError(p.err, err)
-		} else if text != "" {
-			fmt.Fprintln(p.out, terminal.Lines(text))
-		}
+		failed = !p.do(line) || failed
 		if over, _ := p.Over(); over {
 			return cmp.Or(p.outcome(), failedIf(failed))
 		}
@@ -212,13 +193,20 @@ func (p *prompt) outcome() error {
 	return nil
 }
 
-// status is what the prompt begins with.
-func (p *prompt) status() string {
-	text, err := p.Do(context.Background(), "where")
+// do carries out a line, and reports whether that succeeded.
+func (p *prompt) do(line string) bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	p.mu.Lock()
+	p.cancel = cancel
+	p.mu.Unlock()
+	text, err := p.Do(ctx, line)
 	if err != nil {
-		return err.Error()
+		reportError(p.err, err)
+	} else if text != "" {
+		fmt.Fprintln(p.out, terminal.Lines(text))
 	}
-	return text
+	return err == nil
 }
 
 // reader gives the lines, with a prompt where a person types them.

@@ -49,40 +49,52 @@ type Agent struct {
 	ended  bool
 
 	// The rest belongs to the recipe's goroutine.
-	breaks    []*breakpoint
-	files     map[string]*file
-	latest    *file // looked up
-	base      uint64
-	digest    uint64
-	here      []place // of each frame, outermost first, as far as they have been followed
-	follows   bool    // here is up to date
-	log       log
-	to        string // see engine.Go
-	depth     int    // of the frame that the rank went on from
-	until     *engine.Moment
-	straight  bool // see engine.Go
-	find      *finding
-	pause     bool
-	due       *engine.Stopped // with which it stops at the next step
-	still     bool            // it stands still
-	waits     bool            // it stands still in a call that waits
-	attended  bool            // a debugger has been here
-	slept     uint64          // the step of the latest wait
-	asleep    time.Time       // when it was first seen
-	stuck     uint64          // the step of the wait in a circle that the debugger was told of
-	told      uint64          // the step of the wait that the debugger was told of
-	parts     []starlark.Value
-	frames    []int // the depth of each frame shown
-	began     time.Time
-	given     bool // a value that is not finite was told of since the latest update
-	watched   bool // the tensors tell of their operations
-	evaluates bool // an expression of the debugger is evaluated
-	held      time.Duration
+	breaks   []*breakpoint
+	going    engine.Go
+	depth    int // of the frame that the rank went on from
+	met      []engine.Met
+	due      *engine.Stopped // with which it stops at the next step
+	still    bool            // it stands still
+	waits    bool            // it stands still in a call that waits
+	attended bool            // a debugger has been here
+	wait     wait
+	parts    []starlark.Value // that the debugger may ask for, by their numbers
+	frames   []int            // the depth of each frame shown
+	began    time.Time
+	held     time.Duration
+
+	files   map[string]*file
+	latest  *file // looked up
+	base    uint64
+	digest  uint64
+	locals  uint64
+	here    []frame // outermost first
+	follows bool    // here is up to date
+
+	watched   bool           // the tensors tell of their operations
+	given     bool           // a value that is not finite was told of since the latest update
+	told      *tensor.Tensor // the latest result that was told of
+	toldAt    uint64         // the step of its operation
+	evaluates bool           // an expression of the debugger is evaluated
+}
+
+// wait is one in a call of other ranks.
+type wait struct {
+	step  uint64 // of the thread; it identifies the wait
+	since time.Time
+	told  bool // the debugger knows of it
+	stuck bool // it is told that the ranks wait for each other
 }
 
 type breakpoint struct {
 	engine.Breakpoint
-	when *lang.Expression // nil: always
+	expr *lang.Expression // the condition, or what changes; nil: there is none
+
+	// Of one at changes:
+	known bool          // the expression has had a value
+	value uint64        // its digest
+	where place         // the latest statement in the function
+	since engine.Moment // when it began
 }
 
 // place is a statement.
@@ -91,16 +103,21 @@ type place struct {
 	line int32
 }
 
+// frame is a call under way, as far as it has been followed.
+type frame struct {
+	at            place         // its latest statement
+	since, before engine.Moment // when that began, and the one before it
+}
+
 // file is a file of the recipe.
 type file struct {
-	name   string
-	lines  *lang.Lines
-	breaks map[int32][]*breakpoint
+	name  string
+	lines *lang.Lines
 }
 
 // New makes the agent of a rank. ctx ends when the run is aborted; send passes on what the agent tells the debugger.
 func New(ctx context.Context, send func(*engine.Debugged) error) *Agent {
-	return &Agent{ctx: ctx, send: send, wake: make(chan struct{}, 1)}
+	return &Agent{ctx: ctx, send: send, wake: make(chan struct{}, 1), files: map[string]*file{}}
 }
 
 // Begin is called on the recipe's goroutine before its thread executes anything.
@@ -115,9 +132,8 @@ func (a *Agent) Begin(r Recipe) {
 // End is called when the recipe's thread has ended.
 func (a *Agent) End() {
 	a.mu.Lock()
-	a.ended = true
 	asked := a.asked
-	a.asked = nil
+	a.asked, a.ended = nil, true
 	a.mu.Unlock()
 	for _, m := range asked {
 		a.over(m)
@@ -138,39 +154,82 @@ func (a *Agent) Deliver(m *engine.Debug) {
 	ended := a.ended
 	if !ended {
 		a.asked = append(a.asked, m)
+		a.Wanted.Store(true)
 	}
 	a.mu.Unlock()
 	if ended {
 		a.over(m)
 		return
 	}
-	a.Wanted.Store(true)
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
 }
 
-// take returns the next thing asked for, nil without one.
-func (a *Agent) take() *engine.Debug {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.asked) == 0 {
-		a.Wanted.Store(false)
-		return nil
-	}
-	m := a.asked[0]
-	a.asked = a.asked[1:]
-	return m
-}
-
 // serve does what was asked for.
 func (a *Agent) serve() {
-	for m := a.take(); m != nil; m = a.take() {
+	a.mu.Lock()
+	asked := a.asked
+	a.asked = nil
+	a.Wanted.Store(false)
+	a.mu.Unlock()
+	for _, m := range asked {
 		answer := a.obey(m)
 		answer.ID = m.ID
 		_ = a.send(answer)
 	}
+}
+
+// obey does what the debugger asks for, on the recipe's goroutine.
+func (a *Agent) obey(m *engine.Debug) *engine.Debugged {
+	answer := &engine.Debugged{}
+	a.attended = !m.Leave
+	if m.Leave {
+		a.breaks, a.going, a.due, a.still, a.waits = nil, engine.Go{}, nil, false, false
+		collective.Stand(false)
+	}
+	if m.Breaks != nil {
+		if err := a.replace(*m.Breaks); err != nil {
+			answer.Error = err.Error()
+		}
+	}
+	if m.Pause && !a.still && !a.waits {
+		a.due = &engine.Stopped{Why: engine.AtPause}
+	}
+	if m.Go != nil {
+		a.going, a.met, a.still, a.waits, a.wait = *m.Go, nil, false, false, wait{stuck: a.wait.stuck, step: a.wait.step}
+		a.depth = a.Thread.CallStackDepth()
+	}
+	if m.Look != nil {
+		if !a.still && !a.waits {
+			answer.Error = "the rank is executing: pause it first"
+		} else if values, err := a.look(m.Look); err != nil {
+			answer.Error = err.Error()
+		} else {
+			answer.Values = values
+		}
+	}
+	return answer
+}
+
+// replace sets the breakpoints.
+func (a *Agent) replace(list []engine.Breakpoint) (err error) {
+	a.breaks = nil
+	for _, b := range list {
+		if b.Ranks != nil && !slices.Contains(b.Ranks, a.Rank.Rank) {
+			continue
+		}
+		own := &breakpoint{Breakpoint: b}
+		if src := b.Condition + b.Changes; src != "" {
+			if own.expr, err = Parse(src, a.Env); err != nil {
+				return err
+			}
+		}
+		a.breaks = append(a.breaks, own)
+	}
+	a.watch()
+	return nil
 }
 
 // Called is called where the recipe calls a builtin, if Wanted.
@@ -184,7 +243,7 @@ func (a *Agent) arm() { lang.Step(a.Thread, a.next(), a.step) }
 
 // now is the moment before the thread's next step.
 func (a *Agent) now() engine.Moment {
-	return engine.Moment{Updates: a.Rank.Updates, Steps: a.Thread.ExecutionSteps() - a.base, Digest: a.digest}
+	return engine.Moment{Updates: a.Rank.Updates, Steps: a.Thread.ExecutionSteps() - a.base, Digest: a.digest, Locals: a.locals}
 }
 
 // Updated is called after an update of the rank's parameters, which have the digest.
@@ -193,12 +252,17 @@ func (a *Agent) Updated(digest uint64) {
 		return
 	}
 	a.base, a.digest, a.given = a.Thread.ExecutionSteps(), digest, false
+	if a.locals = 0; a.attended {
+		a.locals = a.variables()
+	}
 	for _, b := range a.breaks {
-		if b.Updates == a.Rank.Updates && !a.straight {
-			a.due = &engine.Stopped{Why: engine.AtBreakpoint, Break: b.ID, Text: fmt.Sprintf("update %d has been made", b.Updates)}
+		if b.Updates > 0 && b.Updates == a.Rank.Updates {
+			if text := fmt.Sprintf("update %d has been made", b.Updates); !a.passes(b, text) {
+				a.due = &engine.Stopped{Why: engine.AtBreakpoint, Break: b.ID, Text: text}
+			}
 		}
 	}
-	if a.until != nil || a.due != nil {
+	if a.going.Until != nil || a.due != nil {
 		a.arm()
 	}
 }
@@ -209,23 +273,21 @@ const leadIn = 100_000
 
 // traces reports whether the rank is followed statement by statement.
 func (a *Agent) traces() bool {
-	if a.to != engine.ToBreak || a.find != nil {
+	if a.going.To != engine.ToBreak || slices.ContainsFunc(a.breaks, func(b *breakpoint) bool { return b.Line > 0 || b.Changes != "" }) {
 		return true
 	}
-	if slices.ContainsFunc(a.breaks, func(b *breakpoint) bool { return b.Line > 0 }) {
-		return true
-	}
-	return a.until != nil && a.Rank.Updates >= a.until.Updates-1 && (a.Rank.Updates < a.until.Updates || a.now().Steps+leadIn >= a.until.Steps)
+	u := a.going.Until
+	return u != nil && a.Rank.Updates >= u.Updates-1 && (a.Rank.Updates < u.Updates || a.now().Steps+leadIn >= u.Steps)
 }
 
 // next is the step at which the thread has to call step.
 func (a *Agent) next() uint64 {
 	steps := a.Thread.ExecutionSteps()
-	if a.due != nil || a.pause || a.waits || a.told > 0 || a.Wanted.Load() || a.traces() {
+	if a.due != nil || a.waits || a.wait.told || a.Wanted.Load() || a.traces() {
 		return steps + 1
 	}
 	a.follows = false
-	switch u := a.until; {
+	switch u := a.going.Until; {
 	case u == nil || a.Rank.Updates < u.Updates:
 		return lang.Never
 	case u.Steps > leadIn:
@@ -237,34 +299,23 @@ func (a *Agent) next() uint64 {
 // step is called by the interpreter, before a step.
 func (a *Agent) step(*starlark.Thread) uint64 {
 	a.serve()
-	if a.told > 0 {
-		a.told = 0
+	if a.wait.told {
+		a.wait.told = false
 		if !a.waits {
 			_ = a.send(&engine.Debugged{Goes: true})
 		}
 	}
-	switch {
+	switch u := a.going.Until; {
 	case a.due != nil:
-		s := a.due
-		a.due = nil
-		a.stop(*s)
+		a.stop(*a.due)
 	case a.waits: // the wait is over
-		a.waits = false
 		a.stop(engine.Stopped{Why: engine.AtPause})
-	case a.arrived():
-		a.until = nil
+	case u != nil && !a.now().Before(*u):
 		a.stop(engine.Stopped{Why: engine.AtGoal})
-	case a.pause:
-		a.stop(engine.Stopped{Why: engine.AtPause})
 	case a.traces():
 		a.follow()
 	}
 	return a.next()
-}
-
-func (a *Agent) arrived() bool {
-	u := a.until
-	return u != nil && (a.Rank.Updates > u.Updates || a.Rank.Updates == u.Updates && a.now().Steps >= u.Steps)
 }
 
 // follow sees whether a statement begins, and whether the rank stops there.
@@ -274,20 +325,17 @@ func (a *Agent) follow() {
 		return
 	}
 	depth := len(a.here)
-	a.log.add(entry{a.now(), depth, at})
-	if a.find != nil {
-		a.note()
-	}
-	for _, b := range at.file.breaks[at.line] {
-		if a.straight {
-			break
-		}
-		if s := a.meets(b); s != nil {
-			a.stop(*s)
-			return
+	for _, b := range a.breaks {
+		switch {
+		case b.Changes != "":
+			a.compare(b, at)
+		case b.Line == at.line && b.File == at.file.name:
+			if text, holds := a.holds(b); holds && a.meet(b, text) {
+				return
+			}
 		}
 	}
-	switch a.to {
+	switch a.going.To {
 	case engine.ToBreak:
 		return
 	case engine.Over:
@@ -306,27 +354,76 @@ func (a *Agent) follow() {
 	a.stop(engine.Stopped{Why: engine.AtStep})
 }
 
-// meets stops at a breakpoint whose condition holds. A search only notes it.
-func (a *Agent) meets(b *breakpoint) *engine.Stopped {
-	s := &engine.Stopped{Why: engine.AtBreakpoint, Break: b.ID}
-	if b.when != nil {
-		v, err := a.evaluate(b.when, 0)
-		if err == nil {
-			var holds bool
-			holds, err = truth(v)
-			if err == nil && !holds {
-				return nil
-			}
+// passes reports whether the rank goes on where it meets a breakpoint, which it then notes if that is wanted.
+func (a *Agent) passes(b *breakpoint, text string) bool {
+	pos := starlib.Position(a.Thread)
+	return a.goesOn(engine.Met{Moment: a.now(), Break: b.ID, File: pos.Filename(), Line: pos.Line, Text: text})
+}
+
+// metAtMost limits what is kept of the breakpoints on a way.
+const metAtMost = 10_000
+
+func (a *Agent) goesOn(m engine.Met) bool {
+	if a.going.Meets == engine.Note {
+		if len(a.met) == metAtMost && a.going.Last {
+			a.met = append(a.met[:0], a.met[metAtMost/2:]...)
 		}
-		if err != nil {
-			s.Text = fmt.Sprintf("the condition %s could not be evaluated: %v", b.Condition, err)
+		if len(a.met) < metAtMost {
+			a.met = append(a.met, m)
 		}
 	}
-	if a.find != nil {
-		a.hit()
-		return nil
+	return a.going.Meets != engine.Stop
+}
+
+// meet stops at a breakpoint, unless the rank passes it.
+func (a *Agent) meet(b *breakpoint, text string) (stopped bool) {
+	if a.passes(b, text) {
+		return false
 	}
-	return s
+	a.stop(engine.Stopped{Why: engine.AtBreakpoint, Break: b.ID, Text: text})
+	return true
+}
+
+// holds evaluates a breakpoint's condition. One that fails holds, and text says so.
+func (a *Agent) holds(b *breakpoint) (text string, holds bool) {
+	if b.expr == nil {
+		return "", true
+	}
+	v, err := a.evaluate(b.expr, 0)
+	if t, ok := v.(lang.Truther); ok {
+		holds, err = t.TruthValue()
+	} else if err == nil {
+		holds = bool(v.Truth())
+	}
+	if err != nil {
+		return fmt.Sprintf("the condition %s could not be evaluated: %v", b.Condition, err), true
+	}
+	return "", holds
+}
+
+// compare looks, where a statement begins, whether the value of a breakpoint has changed since the latest statement of its
+// function.
+func (a *Agent) compare(b *breakpoint, at place) {
+	fn, ok := a.Thread.DebugFrame(0).Callable().(*starlark.Function)
+	if !ok || fn.Name() != b.Func || fn.Position().String() != b.At {
+		return
+	}
+	before, since := b.where, b.since
+	b.where, b.since = at, a.now()
+	v, err := a.evaluate(b.expr, 0)
+	if err != nil { // it has no value yet, or none in this call
+		b.known = false
+		return
+	}
+	sum := Digest(v)
+	if b.known && sum == b.value {
+		return
+	}
+	b.known, b.value = true, sum
+	if before.file == nil {
+		before, since = b.where, b.since
+	}
+	a.goesOn(engine.Met{Moment: since, Break: b.ID, File: before.file.name, Line: before.line, Value: sum, NotFinite: !finite(v, 0)})
 }
 
 // statement gives the statement at which the thread is, and whether it begins here. A statement is seen once its first
@@ -341,76 +438,63 @@ func (a *Agent) statement() (at place, begins bool) {
 		a.here = a.here[:depth]
 	}
 	for len(a.here) < depth {
-		a.here = append(a.here, place{})
+		a.here = append(a.here, frame{})
 	}
 	at = a.placeAt(0)
-	if at.line == 0 || at == a.here[depth-1] {
+	f := &a.here[depth-1]
+	if at.line == 0 || at == f.at {
 		return at, false
 	}
-	a.here[depth-1] = at
+	*f = frame{at, a.now(), f.since}
 	return at, true
+}
+
+// back is when the previous statement of the present function, or of its callers, began; nil: it was not seen.
+func (a *Agent) back(now engine.Moment) (latest *engine.Moment) {
+	for i := range a.here[:min(len(a.here), a.Thread.CallStackDepth())] {
+		for _, m := range []*engine.Moment{&a.here[i].before, &a.here[i].since} {
+			if *m != (engine.Moment{}) && m.Before(now) && (latest == nil || latest.Before(*m)) {
+				latest = new(*m)
+			}
+		}
+	}
+	return latest
 }
 
 // resume begins to follow the thread: it is in the midst of the statements of all its frames.
 func (a *Agent) resume() {
 	a.here = a.here[:0]
 	for depth := a.Thread.CallStackDepth() - 1; depth >= 0; depth-- {
-		a.here = append(a.here, a.placeAt(depth))
+		a.here = append(a.here, frame{at: a.placeAt(depth)})
 	}
 	a.follows = true
 }
 
 func (a *Agent) placeAt(depth int) place {
 	pos := a.Thread.DebugFrame(depth).Position()
-	f := a.fileOf(pos.Filename())
-	if f == nil {
-		return place{}
-	}
-	return place{f, f.lines.Statement(pos.Line)}
-}
-
-// fileOf finds a file of the recipe by the name that positions show; nil for another.
-func (a *Agent) fileOf(name string) *file {
-	if a.latest != nil && a.latest.name == name {
-		return a.latest
-	}
-	f, known := a.files[name]
-	if !known {
-		if src := a.Source(name); src != nil {
-			if parsed, err := lang.Parse(name, src); err == nil {
-				f = &file{name: name, lines: parsed.Lines(a.Marks)}
+	if name := pos.Filename(); a.latest == nil || a.latest.name != name {
+		f, known := a.files[name]
+		if !known {
+			if src := a.Source(name); src != nil { // a file of the recipe
+				if parsed, err := lang.Parse(name, src); err == nil {
+					f = &file{name, parsed.Lines(a.Marks)}
+				}
 			}
+			a.files[name] = f
 		}
-		if a.files == nil {
-			a.files = map[string]*file{}
+		if f == nil {
+			return place{}
 		}
-		a.files[name] = f
-		a.place(f)
-	}
-	if f != nil {
 		a.latest = f
 	}
-	return f
-}
-
-// place notes which breakpoints are in a file.
-func (a *Agent) place(f *file) {
-	if f == nil {
-		return
-	}
-	f.breaks = map[int32][]*breakpoint{}
-	for _, b := range a.breaks {
-		if b.Line > 0 && b.File == f.name {
-			f.breaks[b.Line] = append(f.breaks[b.Line], b)
-		}
-	}
+	return place{a.latest, a.latest.lines.Statement(pos.Line)}
 }
 
 // stop holds the thread until the debugger lets it go on, or the run ends.
 func (a *Agent) stop(s engine.Stopped) {
-	a.to, a.pause, a.still, a.straight = engine.ToBreak, false, true, false
 	since := time.Now()
 	a.tell(s)
+	a.going, a.due, a.waits, a.still = engine.Go{}, nil, false, true
 	for a.still && a.ctx.Err() == nil {
 		a.serve()
 		if !a.still {
@@ -423,185 +507,30 @@ func (a *Agent) stop(s engine.Stopped) {
 	}
 	a.still = false
 	a.held += time.Since(since)
-	a.resume()
+	a.statement() // it has begun, and does not stop the rank again
+	a.arm()
 }
 
 // tell says that the thread stands still.
 func (a *Agent) tell(s engine.Stopped) {
 	a.parts = nil
-	s.Moment = a.now()
+	s.Moment, s.Met, a.met = a.now(), a.met, nil
 	s.Seconds = (time.Since(a.began) - a.held).Seconds()
 	s.Frames = a.stack()
-	s.Back = a.log.before(s.Moment, a.Thread.CallStackDepth())
-	found := []engine.FoundMoment(nil)
-	if a.find != nil && s.Why == engine.AtGoal {
-		found = a.find.list()
-		a.find = nil
+	if a.follows {
+		s.Back = a.back(s.Moment)
 	}
-	_ = a.send(&engine.Debugged{Stopped: &s, Found: found})
+	_ = a.send(&engine.Debugged{Stopped: &s})
 }
 
 // Starts is called before each of the rank's calls of other ranks.
 func (a *Agent) Starts(c *collective.Call) {
-	if len(a.breaks) == 0 {
-		return
-	}
 	for _, b := range a.breaks {
-		if a.straight {
-			break
-		}
 		if b.Collective == "*" || b.Collective != "" && (b.Collective == c.Kind.String() || "dist."+b.Collective == c.Builtin || b.Collective == c.Builtin) {
-			if a.find != nil {
-				a.hit()
-				return
-			}
-			a.stop(engine.Stopped{Why: engine.AtBreakpoint, Break: b.ID, Text: "before " + describe(c)})
-			a.arm()
+			a.meet(b, "before "+describe(c))
 			return
 		}
 	}
-}
-
-// longWait is how long a rank waits for others before the debugger is told.
-const longWait = 100 * time.Millisecond
-
-// Waiting is called now and then while the rank waits for others.
-func (a *Agent) Waiting() {
-	if a.Thread == nil {
-		return
-	}
-	if a.attended && !a.waits {
-		switch steps := a.Thread.ExecutionSteps(); {
-		case a.slept != steps:
-			a.slept, a.asleep = steps, time.Now()
-		case a.told != steps && time.Since(a.asleep) > longWait:
-			a.told = steps
-			_ = a.send(&engine.Debugged{Waits: true})
-			a.arm()
-		}
-	}
-	if a.Wanted.Load() {
-		a.serve()
-		a.arm()
-	}
-	if a.pause && !a.waits {
-		a.pause, a.waits = false, true
-		a.tell(engine.Stopped{Why: engine.AtPause, Waits: true})
-	}
-}
-
-// obey does what the debugger asks for, on the recipe's goroutine.
-func (a *Agent) obey(m *engine.Debug) *engine.Debugged {
-	answer := &engine.Debugged{}
-	a.attended = !m.Leave
-	if m.Leave {
-		a.breaks, a.until, a.find, a.due, a.pause, a.to = nil, nil, nil, nil, false, engine.ToBreak
-		a.still, a.waits = false, false
-		a.replace(nil)
-		collective.Stand(false)
-	}
-	if m.Breaks != nil {
-		if err := a.replace(*m.Breaks); err != nil {
-			answer.Error = err.Error()
-		}
-	}
-	if m.Find != nil {
-		find, err := a.newFinding(m.Find)
-		if err != nil {
-			answer.Error = err.Error()
-			return answer
-		}
-		a.find = find
-		a.watch()
-	}
-	if m.Pause && !a.still && !a.waits {
-		a.pause = true
-	}
-	if m.Go != nil {
-		a.to, a.until, a.straight, a.still, a.waits, a.told, a.slept = m.Go.To, m.Go.Until, m.Go.Straight, false, false, 0, 0
-		a.depth = a.Thread.CallStackDepth()
-	}
-	if m.Look != nil {
-		if !a.still && !a.waits {
-			answer.Error = "the rank is executing: pause it first"
-			return answer
-		}
-		if err := a.look(m.Look, answer); err != nil {
-			answer.Error = err.Error()
-		}
-	}
-	return answer
-}
-
-// replace sets the breakpoints.
-func (a *Agent) replace(list []engine.Breakpoint) (err error) {
-	a.breaks = nil
-	for _, b := range list {
-		if b.Ranks != nil && !slices.Contains(b.Ranks, a.Rank.Rank) {
-			continue
-		}
-		own := &breakpoint{Breakpoint: b}
-		if b.Condition != "" {
-			if own.when, err = a.parse(b.Condition); err != nil {
-				return err
-			}
-		}
-		a.breaks = append(a.breaks, own)
-	}
-	for _, f := range a.files {
-		a.place(f)
-	}
-	a.watch()
-	return nil
-}
-
-// watch has the tensors' operations tell the agent of values that are not finite, once that is wanted.
-func (a *Agent) watch() {
-	wanted := func() *breakpoint {
-		if i := slices.IndexFunc(a.breaks, func(b *breakpoint) bool { return b.NotFinite }); i >= 0 {
-			return a.breaks[i]
-		}
-		return nil
-	}
-	if a.watched || wanted() == nil && a.find == nil {
-		return
-	}
-	a.watched = true
-	recipes := a.Tensors.Watch
-	a.Tensors.Watch = func(op string, out *tensor.Tensor, inputs []*tensor.Tensor) {
-		if recipes != nil {
-			recipes(op, out, inputs)
-		}
-		b := wanted()
-		if a.evaluates || a.straight || b == nil && a.find == nil {
-			return
-		}
-		switch text := a.notFinite(op, out, inputs); {
-		case text == "":
-		case a.find != nil:
-			a.operation(text)
-			if b != nil {
-				a.hit()
-			}
-		default:
-			a.stop(engine.Stopped{Why: engine.AtBreakpoint, Break: b.ID, Text: text})
-			a.arm()
-		}
-	}
-}
-
-// Stuck is called while the rank waits for ranks that wait for it, and reports whether the debugger holds it there: a run that
-// is debugged does not fail before somebody has looked.
-func (a *Agent) Stuck(why string) (held bool) {
-	if a.Thread == nil || !a.attended {
-		return false
-	}
-	steps := a.Thread.ExecutionSteps()
-	if a.stuck != steps {
-		a.stuck, a.waits, a.pause = steps, true, false
-		a.tell(engine.Stopped{Why: engine.AtDeadlock, Waits: true, Text: why})
-	}
-	return a.waits
 }
 
 // describe names a call of other ranks, and the builtin that makes it if that has another name.
@@ -614,4 +543,98 @@ func describe(c *collective.Call) string {
 		text += fmt.Sprintf(" of shape %v", c.Shape)
 	}
 	return text
+}
+
+// longWait is how long a rank waits for others before the debugger is told.
+const longWait = 100 * time.Millisecond
+
+// Waiting is called now and then while the rank waits for others.
+func (a *Agent) Waiting() {
+	if a.Thread == nil {
+		return
+	}
+	if w := a.waiting(); a.attended && !a.waits && !w.told && time.Since(w.since) > longWait {
+		w.told = true
+		_ = a.send(&engine.Debugged{Waits: true})
+		a.arm()
+	}
+	if a.Wanted.Load() {
+		a.Called()
+	}
+	if a.due != nil && a.due.Why == engine.AtPause && !a.waits {
+		a.due, a.waits = nil, true
+		a.tell(engine.Stopped{Why: engine.AtPause, Waits: true})
+	}
+}
+
+// waiting is the wait in which the rank is.
+func (a *Agent) waiting() *wait {
+	if steps := a.Thread.ExecutionSteps(); a.wait.step != steps || a.wait.since.IsZero() {
+		a.wait = wait{step: steps, since: time.Now(), stuck: a.wait.stuck && a.wait.step == steps}
+	}
+	return &a.wait
+}
+
+// Stuck is called while the rank waits for ranks that wait for it, and reports whether the debugger holds it there: a run that
+// is debugged does not fail before somebody has looked.
+func (a *Agent) Stuck(why string) (held bool) {
+	if a.Thread == nil || !a.attended {
+		return false
+	}
+	if w := a.waiting(); !w.stuck {
+		w.stuck, a.waits, a.due = true, true, nil
+		a.tell(engine.Stopped{Why: engine.AtDeadlock, Waits: true, Text: why})
+	}
+	return a.waits
+}
+
+// watch has the tensors' operations tell the agent of values that are not finite, once that is wanted.
+func (a *Agent) watch() {
+	if a.watched || !slices.ContainsFunc(a.breaks, func(b *breakpoint) bool { return b.NotFinite }) {
+		return
+	}
+	a.watched = true
+	recipes := a.Tensors.Watch
+	a.Tensors.Made = a.operation
+	a.Tensors.Watch = func(op string, out *tensor.Tensor, inputs []*tensor.Tensor) {
+		if recipes != nil {
+			recipes(op, out, inputs)
+		}
+		a.operation(op, out, inputs)
+	}
+}
+
+// operation stops where an operation's result is not finite, at one that was given the like only once an update. What an
+// operation is made of has told of it before, at the same step, as has the function whose result it passes on.
+func (a *Agent) operation(op string, out *tensor.Tensor, inputs []*tensor.Tensor) {
+	i := slices.IndexFunc(a.breaks, func(b *breakpoint) bool { return b.NotFinite })
+	if i < 0 || a.evaluates || a.told == out || a.toldAt == a.Thread.ExecutionSteps() {
+		return
+	}
+	nan, inf := tensor.Finite(out)
+	if op == "where" || op == "masked_fill" { // these insert infinities on purpose
+		inf = false
+	}
+	if !nan && !inf {
+		return
+	}
+	text, given := "NaN", false
+	if !nan {
+		text = "infinite"
+	}
+	for _, t := range inputs {
+		if t != nil {
+			givenNaN, givenInf := tensor.Finite(t)
+			given = given || nan && givenNaN || inf && givenInf
+		}
+	}
+	text = fmt.Sprintf("the result of %s is %s", op, text)
+	if given {
+		text += ", as is what it was given"
+	}
+	if given && a.given {
+		return
+	}
+	a.given, a.told, a.toldAt = true, out, a.Thread.ExecutionSteps()
+	a.meet(a.breaks[i], text)
 }

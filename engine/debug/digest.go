@@ -71,14 +71,50 @@ func mix(a, b uint64) uint64 {
 	return xxh3.Hash(buf[:])
 }
 
-// digests covers elements of that size in Blocks parts of equally many.
-func digests(data []byte, size, n int) (list []uint64) {
-	per := BlockSize(n)
-	for from := 0; from < n; from += per {
-		list = append(list, xxh3.Hash(data[from*size:min(n, from+per)*size]))
+// variables covers what the recipe's calls under way hold, as far as it is data: of large tensors some bytes, others after each
+// update, and of long lists the first elements.
+func (a *Agent) variables() (sum uint64) {
+	left := coveredAtMost
+	for depth := range a.Thread.CallStackDepth() {
+		fr := a.Thread.DebugFrame(depth)
+		if fn, ok := fr.Callable().(*starlark.Function); ok {
+			for _, n := range locals(fr, fn) {
+				sum = a.cover(mix(sum, xxh3.HashString(n.name)), n.value, &left)
+			}
+		}
 	}
-	return list
+	return max(1, sum)
 }
 
-// BlockSize is how many of n elements each of the Blocks covers.
-func BlockSize(n int) int { return max(1, (n+Blocks-1)/Blocks) }
+const (
+	coveredAtMost = 2000     // values
+	bytesAtMost   = 64 << 10 // of a tensor
+)
+
+func (a *Agent) cover(sum uint64, v starlark.Value, left *int) uint64 {
+	if *left--; *left < 0 {
+		return sum
+	}
+	sum = mix(sum, xxh3.HashString(v.Type()))
+	switch v := v.(type) {
+	case *startensor.Value:
+		if t, err := tensor.Contiguous(v.Tensor().Detach()); err == nil && v.Tensor().Gone() == nil {
+			data := t.Content()
+			if parts := int64(len(data)/bytesAtMost) + 1; parts > 1 {
+				from := int(a.Rank.Updates%parts) * bytesAtMost
+				data = data[from:min(len(data), from+bytesAtMost)]
+			}
+			return xxh3.HashSeed(data, sum)
+		}
+		return sum
+	case starlark.NoneType, starlark.Bool, starlark.Int, starlark.Float, starlark.String, starlark.Bytes:
+		return mix(sum, xxh3.HashString(v.String()))
+	}
+	if n := starlark.Len(v); n > coveredAtMost {
+		return mix(sum, uint64(n))
+	}
+	for _, p := range partsOf(v) {
+		sum = a.cover(sum, p.value, left)
+	}
+	return sum
+}

@@ -1,15 +1,18 @@
 package debug
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/starlarkstruct"
 
 	"drun/engine"
 	"drun/internal/try"
@@ -33,26 +36,11 @@ func (a *Agent) stack() (list []engine.DebugFrame) {
 		a.frames = append(a.frames, depth)
 		f := engine.DebugFrame{Func: fn.Name(), At: fn.Position().String(), File: pos.Filename(), Line: pos.Line, Col: pos.Col}
 		if depth == 0 { // it is at the beginning of a statement, or in its midst
-			if at := a.placeAt(0); at.line > 0 {
-				f.Line = at.line
-			}
+			f.Line = cmp.Or(a.placeAt(0).line, f.Line)
 		}
 		list = append(list, f)
 	}
 	return list
-}
-
-// frame gives a frame of stack.
-func (a *Agent) frame(i int) (starlark.DebugFrame, *starlark.Function, error) {
-	if i < 0 || i >= len(a.frames) || a.frames[i] >= a.Thread.CallStackDepth() {
-		return nil, nil, errors.New("there is no such call")
-	}
-	fr := a.Thread.DebugFrame(a.frames[i])
-	fn, ok := fr.Callable().(*starlark.Function)
-	if !ok {
-		return nil, nil, errors.New("the call is over")
-	}
-	return fr, fn, nil
 }
 
 // named is a variable.
@@ -90,25 +78,16 @@ func content(v starlark.Value) starlark.Value {
 	return *(*starlark.Value)(unsafe.Pointer(p.Pointer()))
 }
 
-// globals lists what a function's file defines.
+// globals lists what a function's file defines, without the operators that it uses.
 func globals(fn *starlark.Function) (list []named) {
 	dict := fn.Globals()
 	for _, name := range dict.Keys() {
-		if v := dict[name]; v != nil && starlarkName(name) {
+		if v := dict[name]; v != nil && name != "if" && !strings.ContainsAny(name, " <>=!%*+()?") {
 			list = append(list, named{name, v})
 		}
 	}
 	return list
 }
-
-func starlarkName(name string) bool { return syntaxName(name) && name != lang.Result }
-
-func syntaxName(name string) bool {
-	return name != "if" && strings.IndexFunc(name, func(r rune) bool { return strings.ContainsRune(" <>=!%*+()?", r) }) < 0
-}
-
-// parse compiles an expression that changes nothing.
-func (a *Agent) parse(src string) (*lang.Expression, error) { return Parse(src, a.Env) }
 
 // Parse compiles an expression for the environment of recipes. It refuses one that may change something.
 func Parse(src string, env starlark.StringDict) (*lang.Expression, error) {
@@ -125,33 +104,12 @@ func (a *Agent) evaluate(e *lang.Expression, depth int) (v starlark.Value, err e
 	if !ok {
 		return nil, errors.New("the call is over")
 	}
-	var own []named
-	var dict starlark.StringDict
+	own := locals(fr, fn)
 	lookup := func(name string) starlark.Value {
-		if own == nil {
-			own = locals(fr, fn)
+		if i := slices.IndexFunc(own, func(n named) bool { return n.name == name }); i >= 0 {
+			return own[i].value
 		}
-		for _, n := range own {
-			if n.name == name {
-				return n.value
-			}
-		}
-		if v := a.Env[name]; v != nil && dict == nil && !slices.ContainsFunc(own, func(n named) bool { return n.name == name }) {
-			if v := fn.Globals()[name]; v != nil {
-				return v
-			}
-			return v
-		}
-		if dict == nil {
-			dict = fn.Globals()
-		}
-		if v := dict[name]; v != nil {
-			return v
-		}
-		if v := a.Env[name]; v != nil {
-			return v
-		}
-		return starlark.Universe[name]
+		return cmp.Or(fn.Globals()[name], a.Env[name], starlark.Universe[name])
 	}
 	thread := &starlark.Thread{Name: "debugger", Print: func(*starlark.Thread, string) {}}
 	thread.SetMaxExecutionSteps(evaluationSteps)
@@ -177,31 +135,24 @@ func (a *Agent) apart() (end func()) {
 }
 
 // look answers what values there are.
-func (a *Agent) look(l *engine.Look, answer *engine.Debugged) (err error) {
+func (a *Agent) look(l *engine.Look) (_ []engine.DebugValue, err error) {
 	defer try.Caught(&err)
 	if l.Of > 0 {
 		try.FailIf(l.Of > len(a.parts), "the rank has gone on since")
-		answer.Values = a.shown(partsOf(a.parts[l.Of-1]))
-		return nil
+		return a.shown(partsOf(a.parts[l.Of-1])), nil
 	}
-	fr, fn := try.To2(a.frame(l.Frame))
+	try.FailIf(l.Frame < 0 || l.Frame >= len(a.frames) || a.frames[l.Frame] >= a.Thread.CallStackDepth(), "there is no such call")
+	fr := a.Thread.DebugFrame(a.frames[l.Frame])
+	fn, ok := fr.Callable().(*starlark.Function)
+	try.FailIf(!ok, "the call is over")
 	switch l.Scope {
 	case engine.Locals:
-		answer.Values = a.shown(locals(fr, fn))
-		return nil
+		return a.shown(locals(fr, fn)), nil
 	case engine.Globals:
-		answer.Values = a.shown(globals(fn))
-		return nil
+		return a.shown(globals(fn)), nil
 	}
-	v := try.To(a.evaluate(try.To(a.parse(l.Expr)), a.frames[l.Frame]))
-	defer a.apart()()
-	if l.Count > 0 {
-		answer.Numbers = elements(v, l.From, l.Count)
-		return nil
-	}
-	answer.Values = a.shown([]named{{l.Expr, v}})
-	answer.Blocks = blocks(v)
-	return nil
+	v := try.To(a.evaluate(try.To(Parse(l.Expr, a.Env)), a.frames[l.Frame]))
+	return a.shown([]named{{l.Expr, v}}), nil
 }
 
 // shownAtMost limits how many parts of a value are shown, textAtMost how long each text is.
@@ -213,12 +164,15 @@ const (
 func (a *Agent) shown(list []named) (out []engine.DebugValue) {
 	defer a.apart()()
 	for _, n := range list[:min(len(list), shownAtMost)] {
-		s := engine.DebugValue{Name: n.name, Type: n.value.Type(), Text: text(n.value), Digest: Digest(n.value)}
+		s := engine.DebugValue{Name: n.name, Type: n.value.Type(), Digest: Digest(n.value)}
 		if t, ok := n.value.(*startensor.Value); ok {
-			s.Tensor = sum(t.Tensor())
-			s.Type = fmt.Sprintf("Tensor %s%v", s.Tensor.DType, s.Tensor.Shape)
+			s.Shape = slices.Clone(t.Tensor().Shape())
+			s.Type = fmt.Sprintf("Tensor %v%v", t.Tensor().DType(), s.Shape)
+			s.Text = fmt.Sprintf("%s %s, digest %016x", s.Type, summary(t.Tensor()), s.Digest)
+		} else {
+			s.Text = text(n.value)
 		}
-		if s.Parts = len(partsOf(n.value)); s.Parts > 0 {
+		if len(partsOf(n.value)) > 0 {
 			a.parts = append(a.parts, n.value)
 			s.Of = len(a.parts)
 		}
@@ -227,92 +181,62 @@ func (a *Agent) shown(list []named) (out []engine.DebugValue) {
 	return out
 }
 
+// text is a value in a line.
 func text(v starlark.Value) string {
 	if lang.CheckDepth(v) != nil {
 		return "(nested too deeply)"
 	}
-	s := v.String()
+	s, _, more := strings.Cut(v.String(), "\n")
 	if len(s) > textAtMost {
-		s = strings.ToValidUTF8(s[:textAtMost], "") + "…"
+		s, more = strings.ToValidUTF8(s[:textAtMost], ""), true
+	}
+	if more {
+		s += " …"
 	}
 	return s
 }
 
 // partsOf lists the values within a value.
 func partsOf(v starlark.Value) (list []named) {
+	add := func(name string, part starlark.Value) { list = append(list, named{name, part}) }
 	switch v := v.(type) {
 	case *startensor.Value:
 		if g := v.Tensor().Grad(); g != nil {
-			list = append(list, named{"grad", (*startensor.Value)(g)})
+			add("grad", (*startensor.Value)(g))
 		}
 	case *starlark.Dict:
-		for _, item := range v.Items() {
-			list = append(list, named{item[0].String(), item[1]})
+		for key, part := range v.Entries() {
+			add(key.String(), part)
 		}
 	case starlib.Stateful:
 		for _, e := range v.State() {
-			list = append(list, named{e.Name, e.Value})
+			add(e.Name, e.Value)
 		}
-	case starlark.Indexable:
-		if _, is := v.(starlark.String); is || v.(starlark.Value).Type() == "range" || v.(starlark.Value).Type() == "bytes" {
-			return nil
-		}
-		if _, is := v.(starlark.Sequence); !is {
-			return nil
-		}
-		if _, is := v.(starlib.Stateful); is {
-			return nil
-		}
+	case *starlark.List:
 		for i := range min(v.Len(), shownAtMost) {
-			list = append(list, named{fmt.Sprintf("[%d]", i), v.Index(i)})
+			add(fmt.Sprintf("[%d]", i), v.Index(i))
+		}
+	case starlark.Tuple:
+		for i, part := range v[:min(len(v), shownAtMost)] {
+			add(fmt.Sprintf("[%d]", i), part)
 		}
 	case *starlark.Set:
-		for i, x := range slices.Collect(starlark.Elements(v)) {
-			list = append(list, named{fmt.Sprintf("{%d}", i), x})
+		for part := range starlark.Elements(v) {
+			add(fmt.Sprintf("{%d}", len(list)), part)
 		}
-	case starlark.HasAttrs:
-		if v.(starlark.Value).Type() == "struct" {
-			for _, name := range v.AttrNames() {
-				if x, err := v.Attr(name); err == nil && x != nil {
-					list = append(list, named{name, x})
-				}
+	case *starlarkstruct.Struct:
+		for _, name := range v.AttrNames() {
+			if part, err := v.Attr(name); err == nil && part != nil {
+				add(name, part)
 			}
 		}
 	}
 	return list
 }
 
-// sum sums up a tensor.
-func sum(t *tensor.Tensor) *engine.DebugTensor {
-	s := &engine.DebugTensor{DType: t.DType().String(), Shape: slices.Clone(t.Shape()), Min: math.NaN(), Max: math.NaN()}
-	number := 0
-	each(t, func(x float64) {
-		switch {
-		case math.IsNaN(x):
-			s.NaN++
-		case math.IsInf(x, 0):
-			s.Inf++
-			fallthrough
-		default:
-			if !(s.Min <= x) {
-				s.Min = x
-			}
-			if !(s.Max >= x) {
-				s.Max = x
-			}
-		}
-		if number < firstValues {
-			s.Values = append(s.Values, x)
-		}
-		number++
-	})
-	return s
-}
-
-const firstValues = 6
-
-// each calls fn for every element, in order; for a complex one with its real part.
-func each(t *tensor.Tensor, fn func(float64)) {
+// summary is what a person sees of a tensor: its first elements, the smallest and the largest, and what is not finite. Of complex
+// numbers, it is about the real parts.
+func summary(t *tensor.Tensor) string {
 	t = t.Detach()
 	err := t.Gone()
 	if err == nil && (t.DType() == dtype.Float16 || t.DType() == dtype.BFloat16 || t.DType() == dtype.Complex64) {
@@ -322,53 +246,56 @@ func each(t *tensor.Tensor, fn func(float64)) {
 		t, err = tensor.Contiguous(t)
 	}
 	if err != nil {
-		return
+		return "(" + err.Error() + ")"
 	}
+	least, most := math.NaN(), math.NaN()
+	nan, inf := 0, 0
+	var first []string
 	for i := range t.Len() {
-		fn(t.Element(i).Float())
+		x := t.Element(i).Float()
+		switch {
+		case i < firstElements:
+			first = append(first, strconv.FormatFloat(x, 'g', 6, 64))
+		case i == firstElements:
+			first = append(first, "…")
+		}
+		if math.IsNaN(x) {
+			nan++
+			continue
+		}
+		if math.IsInf(x, 0) {
+			inf++
+		}
+		if !(least <= x) {
+			least = x
+		}
+		if !(most >= x) {
+			most = x
+		}
 	}
+	text := "[" + strings.Join(first, " ") + "]"
+	if nan < t.Len() {
+		text += fmt.Sprintf(", min %.6g, max %.6g", least, most)
+	}
+	if nan > 0 {
+		text += fmt.Sprintf(", %d NaN", nan)
+	}
+	if inf > 0 {
+		text += fmt.Sprintf(", %d infinite", inf)
+	}
+	return text
 }
 
-// numbers calls fn for every number in a value, as far as its data is reached.
-func numbers(v starlark.Value, depth int, fn func(float64)) {
+const firstElements = 6
+
+// finite reports whether all numbers in a value are finite, as far as its data is reached.
+func finite(v starlark.Value, depth int) bool {
 	switch v := v.(type) {
 	case starlark.Float:
-		fn(float64(v))
+		return !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0)
 	case *startensor.Value:
-		each(v.Tensor(), fn)
-	default:
-		if depth < 10 {
-			for _, p := range partsOf(v) {
-				numbers(p.value, depth+1, fn)
-			}
-		}
+		nan, inf := tensor.Finite(v.Tensor())
+		return !nan && !inf
 	}
-}
-
-// elements gives some of the numbers in a value.
-func elements(v starlark.Value, from, count int) (list []float64) {
-	i := 0
-	numbers(v, 0, func(x float64) {
-		if i >= from && len(list) < count {
-			list = append(list, x)
-		}
-		i++
-	})
-	return list
-}
-
-// Blocks are as many as a comparison of tensors over ranks begins with.
-const Blocks = 256
-
-// blocks gives digests of a tensor's elements, in Blocks equal parts.
-func blocks(v starlark.Value) (list []uint64) {
-	x, ok := v.(*startensor.Value)
-	if !ok || x.Tensor().Gone() != nil {
-		return nil
-	}
-	t, err := tensor.Contiguous(x.Tensor().Detach())
-	if err != nil {
-		return nil
-	}
-	return digests(t.Bytes(), t.DType().Size(), t.Len())
+	return depth == 10 || !slices.ContainsFunc(partsOf(v), func(p named) bool { return !finite(p.value, depth+1) })
 }

@@ -44,7 +44,7 @@ type coordinator struct {
 	saved    int              // saves of the run before this attempt
 
 	warnedOfNaN bool
-	debugger    Debugger // nil: there is none
+	debugger    *debugger // nil: there is none
 	attempt
 }
 
@@ -79,12 +79,14 @@ type events struct {
 
 // event is what another goroutine reports to the coordinator.
 type event struct {
-	from            *peer
-	msg             *cluster.ToCoordinator // nil: the node is gone
-	saved           *saved
-	late            *late
-	asked           chan<- *board.Snapshot // asks for a snapshot of the ranks
-	visitor, leaves *visitor               // a debugger that comes, or goes
+	from     *peer
+	msg      *cluster.ToCoordinator // nil: the node is gone
+	saved    *saved
+	late     *late
+	asked    chan<- *board.Snapshot // asks for a snapshot of the ranks
+	debugger *debugger              // one that comes, unless it
+	leads    *engine.Debugging      // asks a rank for something,
+	left     bool                   // or has gone
 }
 
 type saved struct{ attempt int } // the attempt in which it began
@@ -98,8 +100,11 @@ type late struct {
 }
 
 func newCoordinator(p *plan, all *cluster.Cluster) *coordinator {
-	c := &coordinator{plan: p, nodes: nodes{cluster: all}, counts: map[string]int64{}, events: events{make(chan event, 64), make(chan struct{})}, started: time.Now(), debugger: p.Debug}
+	c := &coordinator{plan: p, nodes: nodes{cluster: all}, counts: map[string]int64{}, events: events{make(chan event, 64), make(chan struct{})}, started: time.Now()}
 	c.attempt.nodes = &c.nodes
+	if p.Debug != nil {
+		c.lead(newDebugger(p.Debug))
+	}
 	return c
 }
 
@@ -246,7 +251,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 	if c.stop.asked {
 		c.board.RequestStop()
 	}
-	c.debugged(func(d Debugger) { d.Begun(c.world(), c.debugSend()) })
+	c.debugged(engine.Debugging{World: c.world()})
 	for _, p := range c.peers {
 		if p.mirrored = (mirrored{}); p != c.peers[0] || c.restarts > 0 {
 			p.Link.Send(&cluster.ToNode{Start: c.startOf(p)})
@@ -275,7 +280,7 @@ func (c *coordinator) job(rank int) engine.Job {
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Placement: c.cluster.Placements[rank], Peers: rendezvous.Peers(c.cluster.Placements, rank), Near: c.near(rank), Deterministic: !c.ownOrder(), Groups: c.groupsOrder(),
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
 		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Device: c.Device, OtherBits: c.OtherBits, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
-		Audit: c.Audit, Avoid: c.avoid[c.ranks[rank].peer.Host], Debug: c.Debug != nil, Marks: c.Marks,
+		Audit: c.Audit, Avoid: c.avoid[c.ranks[rank].peer.Host], Debug: c.Debug != nil, Marks: c.Marks, KeepEach: c.KeepEach,
 	}
 	if r := c.Replay; r != nil {
 		job.RunID, job.RunName, job.Target, job.Trace = r.ID, r.Name, r.Target, r.Trace
@@ -346,10 +351,10 @@ func (c *coordinator) handle(ev event) {
 		}
 	case ev.late != nil:
 		c.overdue(ev.late)
-	case ev.visitor != nil:
-		c.admit(ev.visitor)
-	case ev.leaves != nil:
-		c.leaveDebugger(ev.leaves)
+	case ev.leads != nil || ev.left:
+		c.led(ev.debugger, ev.leads)
+	case ev.debugger != nil:
+		c.admit(ev.debugger)
 	case ev.asked != nil:
 		// It shows other nodes' ranks as of the latest round, at most about a second ago.
 		if c.board == nil {
@@ -387,7 +392,7 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.record.Add(rank, m)
 	c.console.Metrics(m.Records.Points)
 	if m.Debugged != nil {
-		c.debugged(func(d Debugger) { d.Said(rank, m.Debugged) })
+		c.debugged(engine.Debugging{Rank: rank, Debugged: m.Debugged})
 	}
 	c.warnOfNaN(m.Records.Points)
 	for name, n := range m.Counts {
@@ -420,11 +425,11 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 		c.leave(rank, m.Leave)
 	case m.Failure != nil:
 		c.ranks[rank].reported = true
-		c.debugged(func(d Debugger) { d.Ended(rank, m.Failure.Message) })
+		c.rankEnded(rank, m.Failure.Message)
 		c.fail(m.Failure)
 	case m.Done:
 		c.ranks[rank].reported = true
-		c.debugged(func(d Debugger) { d.Ended(rank, "") })
+		c.rankEnded(rank, "")
 	}
 }
 
@@ -490,7 +495,7 @@ func (c *coordinator) exited(rank int, how *cluster.Exit) {
 	if r.reported {
 		return // the board keeps saying how it ended
 	}
-	c.debugged(func(d Debugger) { d.Ended(rank, how.Text) })
+	c.rankEnded(rank, how.Text)
 	row := c.board.Row(rank)
 	c.board.SetRankState(rank, collective.Gone)
 	if sig := syscall.Signal(how.Signal); Ends(sig) && c.ended.IsZero() {

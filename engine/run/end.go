@@ -26,7 +26,9 @@ func (c *coordinator) finish() (*Result, error) {
 	if r.Failure != nil {
 		why = r.Failure.Text(r.Ranks)
 	}
-	c.debugged(func(d Debugger) { d.Over(why) })
+	if c.debugger != nil {
+		c.debugger.end(why)
+	}
 	c.dismiss(r)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -101,9 +102,10 @@ type Hooks struct {
 	OnSpawn   func(rank, pid int)
 	OnSaved   func(step int64) // called when a checkpoint is complete
 	OnEntered func(id int64)   // called when the run is in the history
-	// Debug leads the ranks, which wait for it before they execute the recipe; nil: a debugger may come later.
-	Debug Debugger
-	Marks bool // the ranks have marks for it, see lang.Mark
+	// Debug leads to a debugger, for which the ranks wait before they execute the recipe; nil: one may come later.
+	Debug    net.Conn
+	Marks    bool  // the ranks have marks for it, see lang.Mark
+	KeepEach int64 // see engine.Job
 	// Import makes a run with a checkpoint from the file of weights that Resume names, and returns the run's name.
 	Import func(file string) (run string, err error)
 	// Check, if set, looks for faults while the run is prepared. One that is certain to end the run ends it before the

@@ -35,6 +35,9 @@ type digests struct {
 	target *target // of a replay; nil: no replay
 	latest uint64  // digest
 
+	every int64 // see engine.Job.KeepEach
+	due   bool  // the state is kept as soon as it is one with which the recipe can go on
+
 	mu    sync.Mutex
 	kept  []records.Updates // not yet sent
 	bytes int               // of the digests in kept
@@ -55,7 +58,7 @@ const (
 
 // Holds notes which state the recipe has.
 func (w *worker) Holds(state checkpoint.State) {
-	if d := w.digests; !d.rank.Optimizer || d.target != nil { // otherwise the state may be freed
+	if d := w.digests; !d.rank.Optimizer || d.target != nil || d.every > 0 { // otherwise the state may be freed
 		d.state = &state
 	}
 }
@@ -67,7 +70,7 @@ func (d *digests) updated(thread *starlark.Thread, params [][]byte, of *starlib.
 		d.worker.replicas.begin(of, params)
 		return nil
 	}
-	if d.target == nil {
+	if d.target == nil && d.every == 0 {
 		d.state = nil // no longer needed
 	}
 	if disturb != nil && d.worker.job.Audit > 0 {
@@ -210,6 +213,7 @@ var errHandedOver = errors.New("the state has been handed over")
 
 // reached notes that an update has been made.
 func (d *digests) reached() (err error) {
+	d.due = d.every > 0 && d.rank.Updates%d.every == 0
 	if t := d.target; t != nil && t.Save == nil && !t.Quit && t.Updates == d.rank.Updates {
 		t.taken, err = d.take()
 	}
@@ -229,7 +233,23 @@ func (d *digests) passing() error {
 	return nil
 }
 
+// keepState saves the state that is due, under a step that no recipe uses.
+func (d *digests) keepState() (err error) {
+	if !d.due || d.state == nil {
+		return nil
+	}
+	d.due = false
+	items, err := d.state.Items()
+	if err == nil {
+		err = d.worker.Save(engine.TargetStep+d.rank.Updates, nil, false, items)
+	}
+	return err
+}
+
 func (d *digests) asked() (err error) {
+	if d.target == nil {
+		return d.keepState()
+	}
 	if t := d.target; t.taken != nil && !t.asked && len(t.decided) == 0 {
 		t.asked = true
 		t.taken, err = d.take()
@@ -240,6 +260,9 @@ func (d *digests) asked() (err error) {
 // deciding is called when the recipe decides whether to save. If it reaches the same place again before the next
 // update, as a recipe that accumulates gradients does, it is in its next step.
 func (d *digests) deciding(thread *starlark.Thread, _ *starlark.Builtin, _ starlark.Tuple, _ []starlark.Tuple) (_ starlark.Value, err error) {
+	if d.target == nil {
+		return starlark.None, d.keepState()
+	}
 	if t := d.target; t.taken != nil {
 		at := thread.CallFrame(1).Pos
 		if slices.Contains(t.decided, at) {

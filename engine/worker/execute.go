@@ -43,7 +43,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	u.Tensors.Fail = func(err error) { lang.Cancel(thread, err) }
 	loader := &recipe.Loader{Bundle: w.bundle(), Env: u.Env, Prepare: func(f *lang.File) {
 		u.Reads(f.Source)
-		f.SavePoints = w.job.Target != nil
+		f.SavePoints = w.job.Target != nil || w.job.Marks
 		f.Marks = w.job.Marks
 		if w.trace != nil {
 			f.Tracer = &w.trace.Tracer

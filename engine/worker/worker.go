@@ -208,7 +208,11 @@ func (w *worker) recipe(rec *recorder) (err error) {
 	}
 	if t := job.Target; t != nil {
 		w.digests.target = &target{Target: *t}
+	}
+	if w.digests.every = job.KeepEach; job.Target != nil || job.KeepEach > 0 {
 		rank.OnBatch = w.digests.asked
+	}
+	if job.Target != nil || job.Marks {
 		u.Env[lang.SavePoint] = starlark.NewBuiltin("checkpoint.save", w.digests.deciding)
 	}
 	err = cmp.Or(w.execute(rank, u), w.doubt())

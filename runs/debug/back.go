@@ -1,369 +1,382 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"drun/engine"
+	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/scratch"
 	"drun/internal/try"
 	"drun/runs/replay"
 )
 
 // Going back repeats the run, all ranks of it, in a temporary home: from its nearest checkpoint or its beginning up to the
 // earlier moment. The run itself stands still meanwhile, and goes on from where it is once the ranks of the repetition have
-// come to the same moments. That the repetition has come to the same state is proven by the digest of the parameters after
-// the latest update, and by the number of the interpreter's steps since.
+// come to the same moments. A repetition saves states of its own on its way, from which later ones begin. That it has come to the
+// same state is proven by the digests of the parameters and of the recipe's variables after the latest update, and by the number
+// of the interpreter's steps since; if it has not, another begins earlier.
+
+// Say tells a person how long something takes before it is done.
+type Say func(text string)
+
+func (say Say) tell(text string) {
+	if say != nil {
+		say(text)
+	}
+}
+
+// moments are where the ranks of a world are, or are to be; nil for one that has ended.
+type moments []*engine.Moment
+
+// updates is how many all of them have made.
+func (all moments) updates() int64 {
+	least := int64(math.MaxInt64)
+	for _, m := range all {
+		if m != nil {
+			least = min(least, m.Updates)
+		}
+	}
+	return least
+}
+
+// start is where a repetition begins: at a state with fewer updates, or with 0 at the beginning.
+type start struct {
+	updates int64
+	own     bool // states that earlier repetitions have saved count, too
+}
+
+// starts lists where a repetition may begin, the latest first.
+func (s *Session) starts(updates int64) []start {
+	list := []start{{updates, true}, {updates, false}}
+	if a := s.base.from; a != nil && a.From != nil && a.Updates < updates { // the variables were those of a run that is resumed there
+		list = append(list, start{a.Updates + 1, false})
+	}
+	return append(list, start{})
+}
 
 // pausing is how long ranks may take to come to a stop before the debugger goes back.
 const pausing = 10 * time.Second
 
-// stand stops all ranks, and returns their moments; nil for one that has ended.
-func (s *Session) stand(ctx context.Context) ([]*engine.Moment, error) {
-	w := s.shown()
+// stand stops all ranks, and returns where they are.
+func (s *Session) stand(ctx context.Context) (now moments, err error) {
 	s.Pause(nil)
 	ctx, cancel := context.WithTimeout(ctx, pausing)
 	defer cancel()
-	err := w.await(ctx, func() bool {
-		return w.over || !slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.State != Held && r.State != Ended })
+	err = s.await(ctx, func() bool {
+		w := s.shown()
+		return w.over || !w.any(Executes) && !w.any(Waits)
 	})
-	if err != nil {
-		for rank, r := range w.all() {
-			if r.State != Held && r.State != Ended {
-				return nil, exit.WithHint(exit.Errorf(exit.Usage, "rank %d has not come to a stop within %v: it is in the midst of a call", rank, pausing), "pause it, and go back once it has stopped")
-			}
-		}
-		return nil, err
-	}
-	if over, _ := s.Over(); over {
+	v := s.Now()
+	if v.Over {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "the run has ended"), "drun debug RUN@STEP takes it up before its end")
 	}
-	var now []*engine.Moment
-	for _, r := range w.all() {
-		if r.State == Held {
+	for rank, r := range v.Ranks {
+		switch {
+		case r.State == Held:
 			now = append(now, &r.Stop.Moment)
-		} else {
+		case r.State == Ended:
 			now = append(now, nil)
+		default:
+			return nil, exit.WithHint(exit.Errorf(exit.Usage, "rank %d has not come to a stop within %v: it is in the midst of a call", rank, pausing), "pause it, and go back once it has stopped")
 		}
 	}
-	return now, nil
+	return now, err
 }
-
-// Say tells a person how long something takes before it is done.
-type Say func(text string)
 
 // StepBack takes ranks, nil for all, back to the beginning of the previous statement of the same function, or of its caller.
 func (s *Session) StepBack(ctx context.Context, rank int, ranks []int, say Say) (err error) {
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
 	to := slices.Clone(now)
-	moved := false
-	for r, is := range s.shown().all() {
+	for r, is := range s.Now().Ranks {
 		if is.State != Held || ranks != nil && !slices.Contains(ranks, r) {
 			continue
 		}
 		back := is.Stop.Back
-		if back == nil && r == rank {
-			back = try.To(s.previous(ctx, now, r, say))
+		if back == nil && r == rank { // it was not followed then: it comes to where it is once more, followed
+			w := try.To(s.reach(ctx, now, r, say, func(at *engine.Stopped) bool { return at.Back != nil }))
+			back = w.at(r).Stop.Back
+			s.leaving.Go(w.close)
 		}
 		if back != nil {
-			to[r], moved = back, true
+			to[r] = back
 		}
 	}
-	if !moved {
+	if slices.Equal(to, now) {
 		return exit.Errorf(exit.Usage, "rank %d is at the beginning", rank)
 	}
 	return s.goTo(ctx, now, to, rank, say)
-}
-
-// previous finds the previous statement where the rank has not seen it, since it was not followed then: it first goes back to
-// where it is, followed.
-func (s *Session) previous(ctx context.Context, now []*engine.Moment, rank int, say Say) (_ *engine.Moment, err error) {
-	defer try.Caught(&err)
-	w := try.To(s.reach(ctx, now, rank, false, say))
-	defer s.leaving.Go(w.close)
-	if back := w.rank(rank).Stop.Back; back != nil {
-		return back, nil
-	}
-	if w.from.From == nil {
-		return nil, nil
-	}
-	again := try.To(s.reach(ctx, now, rank, true, say))
-	defer s.leaving.Go(again.close)
-	return again.rank(rank).Stop.Back, nil
 }
 
 // ReverseContinue takes a rank back to where it last met a breakpoint, or else to the beginning of main.
 func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err error) {
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
-	if len(s.breaks) > 0 {
-		found := try.To(s.search(ctx, now, []int{rank}, engine.Find{Last: true}, say))[rank]
-		for i := len(found) - 1; i >= 0; i-- {
-			if m := found[i].Moment; m.Before(*now[rank]) {
+	if breaks := s.Breakpoints(); len(breaks) > 0 {
+		met := try.To(s.search(ctx, now, []int{rank}, breaks, true, say))[rank]
+		for _, m := range slices.Backward(met) {
+			if m.Moment.Before(*now[rank]) {
 				to := slices.Clone(now)
-				to[rank] = &m
+				to[rank] = &m.Moment
 				return s.goTo(ctx, now, to, rank, say)
 			}
 		}
 	}
-	w := try.To(s.repeat(0, s.saying(now, rank, say)))
-	for r := range w.all() {
-		w.letGo(r, engine.Go{To: engine.ToMain})
-	}
-	if err := w.await(ctx, w.quiet); err != nil || w.over {
-		w.close()
-		return exit.Errorf(exit.Recipe, "the repetition did not come to main: %s", w.why)
-	}
+	w := try.To(s.repeat(start{}, nil, nil, say))
+	s.change(func() {
+		for r := range w.ranks {
+			w.letGo(r, engine.Go{To: engine.ToMain})
+		}
+	})
+	err = s.await(ctx, w.quiet)
 	s.show(w, now)
-	return nil
+	return err
 }
 
 // GoTo takes a rank, and others with it, back to moments that a search has found.
-func (s *Session) GoTo(ctx context.Context, rank int, moments map[int]engine.Moment, say Say) (err error) {
+func (s *Session) GoTo(ctx context.Context, rank int, to map[int]engine.Moment, say Say) (err error) {
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
-	to := slices.Clone(now)
-	for r, m := range moments {
+	all := slices.Clone(now)
+	for r, m := range to {
 		if now[r] != nil && m.Before(*now[r]) {
-			to[r] = &m
+			all[r] = &m
 		}
 	}
-	if to[rank] == now[rank] {
+	if all[rank] == now[rank] {
 		return exit.Errorf(exit.Usage, "that moment has not come yet")
 	}
-	return s.goTo(ctx, now, to, rank, say)
+	return s.goTo(ctx, now, all, rank, say)
 }
 
 // goTo shows a repetition in which each rank is where to says or, where another keeps it from getting there, before that.
-func (s *Session) goTo(ctx context.Context, now, to []*engine.Moment, rank int, say Say) (err error) {
-	defer try.Caught(&err)
-	s.show(try.To(s.reach(ctx, to, rank, false, say)), now)
-	return nil
+func (s *Session) goTo(ctx context.Context, now, to moments, rank int, say Say) error {
+	w, err := s.reach(ctx, to, rank, say, func(*engine.Stopped) bool { return true })
+	if err == nil {
+		s.show(w, now)
+	}
+	return err
 }
 
-// reach makes a repetition in which a rank has come to its moment of to, and the others to theirs if they can.
-func (s *Session) reach(ctx context.Context, to []*engine.Moment, rank int, beginning bool, say Say) (_ *world, err error) {
-	defer try.Caught(&err)
-	least := int64(0)
-	if !beginning {
-		least = to[rank].Updates
-		for _, m := range to {
-			if m != nil {
-				least = min(least, m.Updates)
-			}
-		}
-	}
-	w := try.To(s.repeat(least, s.saying(to, rank, say)))
-	defer try.CaughtOr(&err, w.close)
-	for r, m := range to {
-		w.letGo(r, engine.Go{Until: m, Straight: true})
-	}
-	arrived := func() bool { return w.over || w.ranks[rank].State == Held }
-	try.Ok(w.await(ctx, func() bool { return arrived() || w.quiet() }))
-	if !w.over && w.rank(rank).State != Held { // it waits for ranks that have gone back further
-		for r := range to {
-			w.letGo(r, engine.Go{Until: s.presentOf(r), Straight: true})
-		}
-		try.Ok(w.await(ctx, func() bool { return arrived() || w.quiet() }))
-	}
+// reach makes a repetition in which a rank has come to its moment of to, as is wanted, and the others to theirs if they can.
+func (s *Session) reach(ctx context.Context, to moments, rank int, say Say, wanted func(*engine.Stopped) bool) (w *world, err error) {
 	problem := ""
-	switch at := w.rank(rank); {
-	case w.over:
-		problem = "it ended before it came there: " + w.why
-	case at.State != Held:
-		problem = "it waits for other ranks that do not come"
-	case at.Stop.Moment != *to[rank]:
-		problem = fmt.Sprintf("it came to other values (after update %d, parameters with digest %x instead of %x)", at.Stop.Moment.Updates, at.Stop.Moment.Digest, to[rank].Digest)
-	default:
-		return w, nil
+	err = s.attempts(to.updates(), to[rank], say, func(again *world, last bool) (done bool, err error) {
+		defer try.Caught(&err)
+		arrived := func() bool { return again.quiet() || again.ranks[rank].State == Held }
+		again.send(to, nil, engine.Go{Meets: engine.Pass})
+		try.Ok(s.await(ctx, arrived))
+		if again.at(rank).State != Held { // it waits for ranks that have gone back further
+			again.send(s.limits(len(to)), nil, engine.Go{Meets: engine.Pass})
+			try.Ok(s.await(ctx, arrived))
+		}
+		at := again.at(rank)
+		if at.State != Held {
+			problem = cmp.Or(again.why, "it waits for other ranks that do not come")
+			return false, nil
+		}
+		same, locals := at.Stop.Moment.Same(*to[rank])
+		if !same {
+			problem = fmt.Sprintf("it came to other values (after update %d, parameters with digest %x instead of %x)", at.Stop.Moment.Updates, at.Stop.Moment.Digest, to[rank].Digest)
+			return false, nil
+		}
+		s.accept(locals, last, say)
+		if done = (locals || s.loose) && (last || wanted(at.Stop)); done {
+			w = again
+		}
+		return done, nil
+	})
+	if err == nil && w == nil {
+		return nil, exit.WithHint(exit.Errorf(exit.Recipe, "the repetition did not come to that moment of rank %d: %s", rank, problem),
+			"a recipe that depends on time or on the order of arrival cannot be repeated: drun replay says where it differs")
 	}
-	if w.from.From != nil {
-		w.close()
-		return s.reach(ctx, to, rank, true, say)
-	}
-	return nil, exit.WithHint(exit.Errorf(exit.Recipe, "the repetition did not come to that moment of rank %d: %s", rank, problem),
-		"a recipe that depends on time or on the order of arrival cannot be repeated: drun replay says where it differs")
+	return w, err
 }
 
-// presentOf is where a rank is in the run itself; nil if it has ended, or if the run itself is shown.
-func (s *Session) presentOf(rank int) *engine.Moment {
+// accept puts up with other values of variables if even a repetition from the beginning has them.
+func (s *Session) accept(locals, last bool, say Say) {
+	if !locals && last && !s.loose {
+		s.loose = true
+		say.tell("some variables have other values in each repetition, such as a time: they may not be what they were")
+	}
+}
+
+// limits are how far the ranks of a repetition may go: to the present, if the past is shown.
+func (s *Session) limits(ranks int) moments {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.past == nil {
-		return nil
+		return make(moments, ranks)
 	}
-	return s.present[rank]
+	return s.present
+}
+
+// attempts calls do with repetitions that begin ever earlier, with fewer updates, until one has done what it should. It ends the
+// others. last: it begins at the beginning.
+func (s *Session) attempts(updates int64, to *engine.Moment, say Say, do func(w *world, last bool) (done bool, err error)) error {
+	var before *replay.Rerun
+	for _, from := range s.starts(updates) {
+		w, err := s.repeat(from, before, to, say)
+		if err != nil {
+			return err
+		}
+		if w == nil {
+			continue
+		}
+		before = w.from
+		done, err := do(w, w.from.From == nil)
+		if !done {
+			s.leaving.Go(w.close)
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repeat begins a repetition of the run, up to where its ranks wait at their beginning; nil: it would begin where before began.
+func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, say Say) (_ *world, err error) {
+	defer try.Caught(&err)
+	of := cmp.Or(s.source, s.base)
+	db := try.To(history.OpenReadOnly(of.home))
+	defer db.Close()
+	dir := try.To(scratch.Make("debug-"))
+	defer try.CaughtOr(&err, dir.Remove)
+	var more []string
+	if from.own {
+		for _, dir := range s.homes {
+			more = append(more, dir.Path)
+		}
+	}
+	o := s.options
+	o.Stdout, o.Stderr, o.Terminal, o.LogFiles, o.Signals, o.Join = io.Discard, io.Discard, false, nil, nil, nil
+	a := try.To(replay.Prepare(o, db, of.home, of.id, s.secrets, s.given, from.updates, dir.Path, more...))
+	if before != nil && before.Options.Replay.Home == a.Options.Replay.Home && before.Options.Replay.From == a.Options.Replay.From {
+		dir.Remove()
+		return nil, nil
+	}
+	text := "repeating the run from the beginning"
+	switch {
+	case a.From != nil && a.Options.Replay.Home != of.home:
+		text = fmt.Sprintf("repeating the run from update %d, whose state was kept", a.Updates)
+	case a.From != nil:
+		text = fmt.Sprintf("repeating the run from the checkpoint of step %d", *a.From)
+	}
+	if each := s.perUpdate(); each > 0 && to != nil {
+		took := each * float64(to.Updates-a.Updates)
+		a.Options.KeepEach = int64(math.Ceil(max(1/each, float64(to.Updates-a.Updates)/statesAtMost)))
+		if text += ": less than 0.1 s of computation"; took >= 0.1 {
+			text = strings.Replace(text, "less than 0.1", fmt.Sprintf("about %.1f", took), 1)
+		}
+	}
+	say.tell(text)
+	w, err := s.launch(a.Options)
+	if err != nil {
+		return nil, fmt.Errorf("the run cannot be repeated: %w", err)
+	}
+	w.from = a
+	s.homes = append(s.homes, dir)
+	return w, nil
+}
+
+// statesAtMost limits how many states a repetition saves: one for each second of work, or fewer.
+const statesAtMost = 64
+
+// perUpdate is about how many seconds of computation an update of the parameters takes; 0: unknown.
+func (s *Session) perUpdate() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.base == nil {
+		return 0
+	}
+	for _, r := range s.base.ranks {
+		if r.Stop != nil {
+			made := r.Stop.Moment.Updates
+			if s.base.from != nil {
+				made -= s.base.from.Updates
+			}
+			return r.Stop.Seconds / float64(max(1, made))
+		}
+	}
+	return 0
 }
 
 // show shows a repetition. now is where the ranks were in what was shown before.
-func (s *Session) show(w *world, now []*engine.Moment) {
-	s.mu.Lock()
-	old := s.past
-	if old == nil {
-		s.present = now
-	}
-	s.past = w
-	s.mu.Unlock()
-	if old != nil {
-		s.leaving.Go(old.close)
-	}
-	s.tellBreaks(w)
-	for rank, r := range w.all() {
-		if r.State == Held {
-			s.events.put(Event{Rank: rank, Stopped: r.Stop})
+func (s *Session) show(w *world, now moments) {
+	s.change(func() {
+		if s.past == nil {
+			s.present = now
+		} else {
+			s.leaving.Go(s.past.close)
 		}
-	}
+		s.past = w
+		w.tellBreaks()
+	})
 }
 
-// returned reports whether all ranks of a repetition have come to the present, and then shows the run itself again.
-func (s *Session) returned(w *world) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.past != w {
-		return false
-	}
-	for rank, r := range w.all() {
-		if p := s.present[rank]; p != nil && (r.State != Held || r.Stop.Moment.Before(*p)) {
-			return false
-		}
-	}
-	s.past = nil
-	s.leaving.Go(w.close)
-	s.events.put(Event{Present: true})
-	for rank, r := range s.base.all() {
-		if r.State == Held {
-			s.events.put(Event{Rank: rank, Stopped: r.Stop})
-		}
-	}
-	return true
-}
-
-// saying tells how long a repetition up to the ranks' moments will take.
-func (s *Session) saying(to []*engine.Moment, rank int, say Say) func(*replay.Rerun) {
-	return func(a *replay.Rerun) {
-		if say == nil {
-			return
-		}
-		where := "the beginning"
-		if a.From != nil {
-			where = fmt.Sprintf("the checkpoint of step %d", *a.From)
-		}
-		text := "repeating the run from " + where
-		if took, known := s.estimate(to[rank], a); known {
-			if took < 0.1 {
-				text += ": less than 0.1 s of computation"
-			} else {
-				text += fmt.Sprintf(": about %.1f s of computation", took)
-			}
-		}
-		say(text)
-	}
-}
-
-// estimate is about how many seconds a rank computes from where a repetition begins to a moment.
-func (s *Session) estimate(to *engine.Moment, a *replay.Rerun) (seconds float64, known bool) {
-	for _, r := range s.base.all() {
-		if r.Stop == nil || to == nil {
-			continue
-		}
-		first := int64(0)
-		if s.base.from != nil {
-			first = s.base.from.Updates
-		}
-		if made := r.Stop.Moment.Updates - first; made > 0 {
-			return r.Stop.Seconds * float64(to.Updates-a.Updates) / float64(made), true
-		}
-		return r.Stop.Seconds, true
-	}
-	return 0, false
-}
-
-// search repeats the run up to where the ranks are now, and has some of them note what f asks for. It begins at the nearest
-// checkpoint if the latest moments are wanted, and then, unless there are any, at the beginning.
-func (s *Session) search(ctx context.Context, now []*engine.Moment, ranks []int, f engine.Find, say Say) (_ [][]engine.FoundMoment, err error) {
+// Search is search from where the ranks are.
+func (s *Session) Search(ctx context.Context, ranks []int, breaks []engine.Breakpoint, last bool, say Say) (_ [][]engine.Met, err error) {
 	defer try.Caught(&err)
+	for _, b := range breaks {
+		if b.Changes != "" {
+			try.Ok(s.checkExpression(b.Changes, nil))
+		}
+	}
+	return s.search(ctx, try.To(s.stand(ctx)), ranks, breaks, last, say)
+}
+
+// search repeats the run up to where the ranks are now, and returns the breakpoints that some of them meet, by rank. It begins at
+// the nearest checkpoint if the latest ones are wanted, and then, unless there are any, earlier.
+func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks []engine.Breakpoint, last bool, say Say) (met [][]engine.Met, err error) {
+	updates, came := int64(0), false
+	if last {
+		updates = now.updates()
+	}
 	for _, rank := range ranks {
 		if now[rank] == nil {
 			return nil, exit.Errorf(exit.Usage, "rank %d has ended", rank)
 		}
 	}
-	least := int64(0)
-	if f.Last {
-		least = now[ranks[0]].Updates
-		for _, m := range now {
-			if m != nil {
-				least = min(least, m.Updates)
+	err = s.attempts(updates, now[ranks[0]], say, func(w *world, first bool) (done bool, err error) {
+		w.send(now, breaks, engine.Go{Meets: engine.Note, Last: last})
+		var at []Rank
+		if err := s.await(ctx, func() bool {
+			at = slices.Clone(w.ranks)
+			return w.quiet() || !slices.ContainsFunc(ranks, func(rank int) bool { return at[rank].State != Held })
+		}); err != nil {
+			return false, err
+		}
+		met = make([][]engine.Met, len(now))
+		for _, rank := range ranks {
+			if at[rank].State != Held {
+				return false, nil
 			}
-		}
-	}
-	for {
-		w := try.To(s.repeat(least, s.saying(now, ranks[0], say)))
-		found, err := s.searchIn(ctx, w, now, ranks, f)
-		w.close()
-		if err != nil {
-			return nil, err
-		}
-		if w.from.From == nil {
-			return found, nil
-		}
-		some := false
-		for rank, list := range found { // before its first update, a repetition from a checkpoint counts other steps
-			found[rank] = slices.DeleteFunc(list, func(m engine.FoundMoment) bool { return m.Updates <= w.from.Updates })
-			some = some || len(found[rank]) > 0
-		}
-		if some {
-			return found, nil
-		}
-		least = 0
-	}
-}
-
-func (s *Session) searchIn(ctx context.Context, w *world, now []*engine.Moment, ranks []int, f engine.Find) (_ [][]engine.FoundMoment, err error) {
-	breaks := s.breaks
-	for rank, m := range now {
-		if slices.Contains(ranks, rank) {
-			if f.Expr == "" && !f.NotFinite {
-				w.tell(rank, &engine.Debug{Breaks: &breaks})
+			same, locals := at[rank].Stop.Moment.Same(*now[rank])
+			if s.accept(locals, first, say); !same || !locals && !s.loose {
+				return false, nil
 			}
-			w.tell(rank, &engine.Debug{Find: &f})
-		}
-		w.letGo(rank, engine.Go{Until: m})
-	}
-	there := func() bool {
-		return w.over || !slices.ContainsFunc(ranks, func(r int) bool { return w.ranks[r].State != Held })
-	}
-	if err := w.await(ctx, func() bool { return there() || w.quiet() }); err != nil {
-		return nil, err
-	}
-	found := make([][]engine.FoundMoment, len(now))
-	for _, rank := range ranks {
-		r := w.rank(rank)
-		if r.State != Held || r.Stop.Moment != *now[rank] {
-			if w.from.From != nil {
-				return found, nil // the search from the beginning tells more
+			met[rank] = at[rank].Stop.Met
+			if w.from.From != nil { // before its first update, a repetition from a checkpoint counts other steps
+				met[rank] = slices.DeleteFunc(met[rank], func(m engine.Met) bool { return m.Updates <= w.from.Updates })
 			}
-			return nil, exit.Errorf(exit.Recipe, "the repetition did not come to where rank %d is: %s", rank, w.why)
+			done = done || first || len(met[rank]) > 0
 		}
-		found[rank] = r.found
+		if came = true; done {
+			s.leaving.Go(w.close)
+		}
+		return done, nil
+	})
+	if err == nil && !came {
+		err = exit.Errorf(exit.Recipe, "the repetition did not come to where the ranks are")
 	}
-	return found, nil
-}
-
-// Changes lists when the value of an expression, in the function that a frame of the rank executes, has changed. last: the
-// latest times, up to now, are wanted; otherwise the first ones.
-func (s *Session) Changes(ctx context.Context, ranks []int, frame engine.DebugFrame, expr string, last bool, say Say) (_ [][]engine.FoundMoment, err error) {
-	defer try.Caught(&err)
-	try.Ok(s.checkExpression(expr, nil))
-	now := try.To(s.stand(ctx))
-	return s.search(ctx, now, ranks, engine.Find{Expr: expr, Func: frame.Func, At: frame.At, Last: last}, say)
-}
-
-// NotFinite lists the operations of the ranks whose results were not finite although what they were given was.
-func (s *Session) NotFinite(ctx context.Context, ranks []int, say Say) (_ [][]engine.FoundMoment, err error) {
-	defer try.Caught(&err)
-	now := try.To(s.stand(ctx))
-	return s.search(ctx, now, ranks, engine.Find{NotFinite: true}, say)
+	return met, err
 }

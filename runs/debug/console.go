@@ -1,8 +1,10 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,44 +23,42 @@ type Console struct {
 	Frame int // of its calls, innermost first
 	Say   Say // shows what is said before a command has ended
 
-	found []foundAt // by the latest search, numbered from 1
+	found []found // by the latest search, numbered from 1
 }
 
 type command struct {
-	names []string
-	args  string
-	about string
-	do    func(c *Console, ctx context.Context, args string) (string, error)
+	names, args, about string
+	do                 func(c *Console, ctx context.Context, args string) string // it fails as try.To does
 }
 
 // commands in the order of help. It is a function, since help is one of them.
 func commands() []command {
 	return []command{
-		{[]string{"where", "w"}, "", "what every rank does, and the calls of the current one", (*Console).where},
-		{[]string{"rank", "r"}, "N", "makes rank N the current one", (*Console).setRank},
-		{[]string{"up"}, "", "looks at the caller", func(c *Console, ctx context.Context, _ string) (string, error) { return c.setFrame(c.Frame + 1) }},
-		{[]string{"down"}, "", "looks at the callee", func(c *Console, ctx context.Context, _ string) (string, error) { return c.setFrame(c.Frame - 1) }},
-		{[]string{"list", "l"}, "", "the source around the current line", (*Console).list},
-		{[]string{"break", "b"}, "[FILE:]LINE [if CONDITION] [on RANK,…]", "stops ranks there; also: break collective [NAME], break update N, break nonfinite", (*Console).setBreak},
-		{[]string{"breaks"}, "", "lists the breakpoints", (*Console).listBreaks},
-		{[]string{"delete"}, "N", "removes breakpoint N; without a number, all", (*Console).deleteBreak},
-		{[]string{"continue", "c"}, "[RANK,…]", "goes on to the next breakpoint: all ranks, or these", going(engine.ToBreak)},
-		{[]string{"next", "n"}, "[RANK,…]", "goes on to the next statement of the function, all ranks alike, or these", going(engine.Over)},
-		{[]string{"step", "s"}, "[RANK,…]", "goes on to the next statement, also of a function that is called", going(engine.StepIn)},
-		{[]string{"out"}, "[RANK,…]", "goes on to the caller's next statement", going(engine.Out)},
-		{[]string{"pause"}, "[RANK,…]", "stops ranks where they are", (*Console).pause},
-		{[]string{"print", "p"}, "EXPRESSION", "its value on the current rank", (*Console).print},
-		{[]string{"across", "a"}, "EXPRESSION", "its value on all ranks, and where they differ", (*Console).across},
-		{[]string{"locals"}, "", "the variables of the current call", scope(engine.Locals)},
-		{[]string{"globals"}, "", "what the file defines", scope(engine.Globals)},
-		{[]string{"waits"}, "", "which rank waits for which others", (*Console).waits},
-		{[]string{"back"}, "[RANK,…]", "goes back to the beginning of the previous statement", (*Console).back},
-		{[]string{"rcontinue", "rc"}, "", "goes back to where the current rank last met a breakpoint", (*Console).reverse},
-		{[]string{"changed"}, "EXPRESSION", "when its value last changed on the current rank", (*Console).changed},
-		{[]string{"nonfinite"}, "[EXPRESSION]", "which operation first gave NaN or an infinity, or first made this value so", (*Console).notFinite},
-		{[]string{"differ"}, "EXPRESSION", "the first moment at which ranks have different values", (*Console).differ},
-		{[]string{"go"}, "N", "goes back to the moment that a search has numbered N", (*Console).goBack},
-		{[]string{"help", "h"}, "", "this list", (*Console).help},
+		{"where, w", "", "what every rank does, and the calls of the current one", (*Console).where},
+		{"rank, r", "N", "makes rank N the current one", (*Console).setRank},
+		{"up", "", "looks at the caller", func(c *Console, ctx context.Context, _ string) string { return c.setFrame(c.Frame + 1) }},
+		{"down", "", "looks at the callee", func(c *Console, ctx context.Context, _ string) string { return c.setFrame(c.Frame - 1) }},
+		{"list, l", "", "the source around the current line", (*Console).list},
+		{"break, b", "[FILE:]LINE [if CONDITION] [on RANK,…]", "stops ranks there; also: break collective [NAME], break update N, break nonfinite", (*Console).setBreak},
+		{"breaks", "", "lists the breakpoints", (*Console).listBreaks},
+		{"delete", "N", "removes breakpoint N; without a number, all", (*Console).deleteBreak},
+		{"continue, c", "[RANK,…]", "goes on to the next breakpoint: all ranks, or these", going(engine.ToBreak)},
+		{"next, n", "[RANK,…]", "goes on to the next statement of the function, all ranks alike, or these", going(engine.Over)},
+		{"step, s", "[RANK,…]", "goes on to the next statement, also of a function that is called", going(engine.StepIn)},
+		{"out", "[RANK,…]", "goes on to the caller's next statement", going(engine.Out)},
+		{"pause", "[RANK,…]", "stops ranks where they are", (*Console).pause},
+		{"print, p", "EXPRESSION", "its value on the current rank", (*Console).print},
+		{"across, a", "EXPRESSION", "its value on all ranks, and where they differ", (*Console).across},
+		{"locals", "", "the variables of the current call", scope(engine.Locals)},
+		{"globals", "", "what the file defines", scope(engine.Globals)},
+		{"waits", "", "which rank waits for which others", (*Console).waits},
+		{"back", "[RANK,…]", "goes back to the beginning of the previous statement", (*Console).back},
+		{"rcontinue, rc", "", "goes back to where the current rank last met a breakpoint", (*Console).reverse},
+		{"changed", "EXPRESSION", "when its value last changed on the current rank", (*Console).changed},
+		{"nonfinite", "[EXPRESSION]", "which operation first gave NaN or an infinity, or first made this value so", (*Console).notFinite},
+		{"differ", "EXPRESSION", "the first moment at which ranks have different values", (*Console).differ},
+		{"go", "N", "goes back to the moment that a search has numbered N", (*Console).goBack},
+		{"help, h", "", "this list", (*Console).help},
 	}
 }
 
@@ -67,67 +67,70 @@ func Knows(line string) bool { return commandOf(line) != nil }
 
 func commandOf(line string) *command {
 	name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
-	for _, c := range commands() {
-		if slices.Contains(c.names, name) {
-			return &c
-		}
+	list := commands()
+	if i := slices.IndexFunc(list, func(c command) bool { return slices.Contains(strings.Split(c.names, ", "), name) }); i >= 0 {
+		return &list[i]
 	}
 	return nil
 }
 
 // Do carries out a line, and returns what it tells. What is no command is evaluated.
-func (c *Console) Do(ctx context.Context, line string) (string, error) {
+func (c *Console) Do(ctx context.Context, line string) (_ string, err error) {
+	defer try.Caught(&err)
 	line = strings.TrimSpace(line)
-	if line == "" {
+	cmd := commandOf(line)
+	switch _, args, _ := strings.Cut(line, " "); {
+	case line == "":
 		return "", nil
+	case cmd == nil:
+		return c.print(ctx, line), nil
+	default:
+		return cmd.do(c, ctx, strings.TrimSpace(args)), nil
 	}
-	if cmd := commandOf(line); cmd != nil {
-		_, args, _ := strings.Cut(line, " ")
-		return cmd.do(c, ctx, strings.TrimSpace(args))
-	}
-	return c.print(ctx, line)
 }
 
-func (c *Console) help(context.Context, string) (string, error) {
+func (c *Console) help(context.Context, string) string {
 	var b strings.Builder
 	t := terminal.NewTable(&b)
 	for _, cmd := range commands() {
-		fmt.Fprintf(t, "%s %s\t%s\n", strings.Join(cmd.names, ", "), cmd.args, cmd.about)
+		fmt.Fprintf(t, "%s %s\t%s\n", cmd.names, cmd.args, cmd.about)
 	}
 	fmt.Fprintf(t, "quit, q\tends the session\n")
 	t.Flush()
-	b.WriteString("Anything else is an expression, whose value is shown.")
-	return b.String(), nil
+	return b.String() + "Anything else is an expression, whose value is shown."
 }
+
+// refuse fails as try.To does.
+func refuse(format string, args ...any) { try.Ok(exit.Errorf(exit.Usage, format, args...)) }
 
 // stop is where the current rank stands.
-func (c *Console) stop() (*engine.Stopped, error) {
-	ranks := c.Ranks()
+func (c *Console) stop() *engine.Stopped {
+	ranks := c.Now().Ranks
 	if c.Rank >= len(ranks) {
-		return nil, exit.Errorf(exit.Usage, "there is no rank %d", c.Rank)
+		refuse("there is no rank %d", c.Rank)
 	}
-	if r := ranks[c.Rank]; r.State == Held {
-		return r.Stop, nil
+	if ranks[c.Rank].State != Held {
+		refuse("rank %d does not stand still: pause stops it", c.Rank)
 	}
-	return nil, exit.Errorf(exit.Usage, "rank %d does not stand still: pause stops it", c.Rank)
+	return ranks[c.Rank].Stop
 }
 
-func (c *Console) frame() (engine.DebugFrame, error) {
-	s, err := c.stop()
-	if err != nil {
-		return engine.DebugFrame{}, err
+func (c *Console) frame() engine.DebugFrame {
+	frames := c.stop().Frames
+	if len(frames) == 0 {
+		refuse("rank %d executes no function", c.Rank)
 	}
-	if c.Frame >= len(s.Frames) {
+	if c.Frame >= len(frames) {
 		c.Frame = 0
 	}
-	if len(s.Frames) == 0 {
-		return engine.DebugFrame{}, exit.Errorf(exit.Usage, "rank %d executes no function", c.Rank)
-	}
-	return s.Frames[c.Frame], nil
+	return frames[c.Frame]
 }
 
-// Where says in a line what a rank does.
-func Where(rank int, r Rank) string {
+// place is where a frame is.
+func place(f engine.DebugFrame) string { return fmt.Sprintf("%s:%d", f.File, f.Line) }
+
+// doing says in a line what a rank does.
+func doing(rank int, r Rank) string {
 	text := fmt.Sprintf("rank %d: ", rank)
 	switch {
 	case r.State == Ended && r.Why != "":
@@ -138,17 +141,16 @@ func Where(rank int, r Rank) string {
 		return text + "executes"
 	case r.State == Waits:
 		return text + "waits for other ranks"
-	}
-	if len(r.Stop.Frames) == 0 {
+	case len(r.Stop.Frames) == 0:
 		return text + "at its beginning"
 	}
 	f := r.Stop.Frames[0]
-	text += fmt.Sprintf("%s:%d in %s", f.File, f.Line, f.Func)
+	text += place(f) + " in " + f.Func
 	why := r.Stop.Why
-	if r.Stop.Break > 0 {
+	switch {
+	case r.Stop.Break > 0:
 		why = fmt.Sprintf("breakpoint %d", r.Stop.Break)
-	}
-	if r.Stop.Why == engine.AtGoal {
+	case why == engine.AtGoal:
 		why = "earlier"
 	}
 	if r.Stop.Text != "" {
@@ -160,63 +162,58 @@ func Where(rank int, r Rank) string {
 	return text + " (" + why + ")"
 }
 
-func (c *Console) where(context.Context, string) (string, error) {
+func (c *Console) where(context.Context, string) string {
 	var lines []string
-	ranks := c.Ranks()
-	for rank, r := range ranks {
+	v := c.Now()
+	for rank, r := range v.Ranks {
 		mark := "  "
 		if rank == c.Rank {
 			mark = "* "
 		}
-		lines = append(lines, mark+Where(rank, r))
+		lines = append(lines, mark+doing(rank, r))
 	}
-	if c.InPast() {
+	if v.Past {
 		lines = append(lines, "in the past: the run itself stands still, later")
 	}
-	if c.Rank < len(ranks) && ranks[c.Rank].State == Held {
-		for i, f := range ranks[c.Rank].Stop.Frames {
+	if c.Rank < len(v.Ranks) && v.Ranks[c.Rank].State == Held {
+		for i, f := range v.Ranks[c.Rank].Stop.Frames {
 			mark := "    "
 			if i == c.Frame {
 				mark = "  > "
 			}
-			lines = append(lines, fmt.Sprintf("%s%s at %s:%d", mark, f.Func, f.File, f.Line))
+			lines = append(lines, mark+f.Func+" at "+place(f))
 		}
 	}
-	return strings.Join(lines, "\n"), nil
+	return strings.Join(lines, "\n")
 }
 
-func (c *Console) setRank(ctx context.Context, args string) (string, error) {
+func (c *Console) setRank(_ context.Context, args string) string {
+	ranks := c.Now().Ranks
 	n, err := strconv.Atoi(args)
-	if err != nil || n < 0 || n >= len(c.Ranks()) {
-		return "", exit.Errorf(exit.Usage, "there is no rank %s: there are 0 to %d", args, len(c.Ranks())-1)
+	if err != nil || n < 0 || n >= len(ranks) {
+		refuse("there is no rank %s: there are 0 to %d", args, len(ranks)-1)
 	}
 	c.Rank, c.Frame = n, 0
-	return Where(n, c.Ranks()[n]), nil
+	return doing(n, ranks[n])
 }
 
-func (c *Console) setFrame(n int) (string, error) {
-	s, err := c.stop()
-	if err != nil {
-		return "", err
-	}
-	if n < 0 || n >= len(s.Frames) {
-		return "", exit.Errorf(exit.Usage, "there is no further call")
+func (c *Console) setFrame(n int) string {
+	frames := c.stop().Frames
+	if n < 0 || n >= len(frames) {
+		refuse("there is no further call")
 	}
 	c.Frame = n
-	return fmt.Sprintf("%s at %s:%d", s.Frames[n].Func, s.Frames[n].File, s.Frames[n].Line), nil
+	return frames[n].Func + " at " + place(frames[n])
 }
 
-func (c *Console) list(context.Context, string) (string, error) {
-	f, err := c.frame()
-	if err != nil {
-		return "", err
-	}
-	return c.around(f.File, int(f.Line), 5), nil
+func (c *Console) list(context.Context, string) string {
+	f := c.frame()
+	return c.around(f.File, int(f.Line), 5)
 }
 
 // around shows lines of a file around one, which is marked.
 func (c *Console) around(file string, line, lines int) string {
-	src := strings.Split(string(c.Bundle().Text(file)), "\n")
+	src := strings.Split(string(c.Bundle.Text(file)), "\n")
 	var out []string
 	for n := max(1, line-lines); n <= min(len(src), line+lines); n++ {
 		mark := "  "
@@ -229,27 +226,26 @@ func (c *Console) around(file string, line, lines int) string {
 }
 
 // ranksOf parses a list of ranks; "" gives nil.
-func (c *Console) ranksOf(text string) (list []int, err error) {
+func (c *Console) ranksOf(text string) (list []int) {
 	for part := range strings.SplitSeq(text, ",") {
 		if part = strings.TrimSpace(part); part == "" {
 			continue
 		}
 		n, err := strconv.Atoi(part)
-		if err != nil || n < 0 || n >= len(c.Ranks()) {
-			return nil, exit.Errorf(exit.Usage, "there is no rank %s", part)
+		if err != nil || n < 0 || n >= len(c.Now().Ranks) {
+			refuse("there is no rank %s", part)
 		}
 		list = append(list, n)
 	}
-	return list, nil
+	return list
 }
 
 // going makes a command that lets ranks go on and waits for what comes of it.
-func going(to string) func(*Console, context.Context, string) (string, error) {
-	return func(c *Console, ctx context.Context, args string) (_ string, err error) {
-		defer try.Caught(&err)
-		ranks := try.To(c.ranksOf(args))
-		c.Frame = 0
-		c.Go(ranks, to)
+func going(to string) func(*Console, context.Context, string) string {
+	return func(c *Console, ctx context.Context, args string) string {
+		ranks := c.ranksOf(args)
+		c.Go(ranks, engine.Go{To: to})
+		var err error
 		if to == engine.ToBreak && ranks == nil {
 			err = c.Stopped(ctx)
 		} else {
@@ -259,56 +255,52 @@ func going(to string) func(*Console, context.Context, string) (string, error) {
 			c.Pause(nil)
 			_ = c.Stopped(context.Background())
 		}
-		return c.here(), nil
+		return c.here()
 	}
 }
 
 // here says where the ranks are, and shows the current one's line.
 func (c *Console) here() string {
-	if over, why := c.Over(); over {
-		if why == "" {
-			return "the run has ended"
-		}
-		return "the run has ended: " + why
+	c.Frame = 0
+	v := c.Now()
+	if v.Over {
+		return strings.TrimSuffix("the run has ended: "+v.Why, ": ")
 	}
 	var lines []string
-	ranks := c.Ranks()
-	for rank, r := range ranks {
-		lines = append(lines, Where(rank, r))
+	for rank, r := range v.Ranks {
+		lines = append(lines, doing(rank, r))
 	}
-	if ranks[min(c.Rank, len(ranks)-1)].State != Held {
-		if other := slices.IndexFunc(ranks, func(r Rank) bool { return r.State == Held }); other >= 0 {
-			c.Rank, c.Frame = other, 0
+	if c.Rank = min(c.Rank, len(v.Ranks)-1); v.Ranks[c.Rank].State != Held {
+		if other := slices.IndexFunc(v.Ranks, func(r Rank) bool { return r.State == Held }); other >= 0 {
+			c.Rank = other
 			lines = append(lines, fmt.Sprintf("rank %d is the current one now", other))
 		}
 	}
-	if r := ranks[min(c.Rank, len(ranks)-1)]; r.State == Held && len(r.Stop.Frames) > 0 {
+	if r := v.Ranks[c.Rank]; r.State == Held && len(r.Stop.Frames) > 0 {
 		lines = append(lines, c.around(r.Stop.Frames[0].File, int(r.Stop.Frames[0].Line), 0))
 	}
 	return strings.Join(lines, "\n")
 }
 
-func (c *Console) pause(ctx context.Context, args string) (_ string, err error) {
-	defer try.Caught(&err)
-	ranks := try.To(c.ranksOf(args))
+func (c *Console) pause(ctx context.Context, args string) string {
+	ranks := c.ranksOf(args)
 	c.Pause(ranks)
 	try.Ok(c.Settle(ctx, ranks))
-	return c.here(), nil
+	return c.here()
 }
 
-func (c *Console) waits(ctx context.Context, _ string) (_ string, err error) {
-	defer try.Caught(&err)
+func (c *Console) waits(ctx context.Context, _ string) string {
 	w := c.shown()
 	db := try.To(history.OpenReadOnly(w.home))
 	defer db.Close()
 	s := try.To(db.Doing(ctx, w.id))
 	if s == nil {
-		return "the ranks have not started, or have ended", nil
+		return "the ranks have not started, or have ended"
 	}
-	ranks := c.Ranks()
+	ranks := c.Now().Ranks
 	var lines []string
 	for _, r := range s.Ranks {
-		text := Where(r.Rank, ranks[r.Rank])
+		text := doing(r.Rank, ranks[r.Rank])
 		if ranks[r.Rank].State != Ended && r.Call != "" && r.State == "waiting" {
 			text = fmt.Sprintf("rank %d: waits in %s at %s", r.Rank, r.Call, r.Position)
 			var missing []string
@@ -327,29 +319,320 @@ func (c *Console) waits(ctx context.Context, _ string) (_ string, err error) {
 		}
 		lines = append(lines, text)
 	}
-	return strings.Join(lines, "\n"), nil
+	return strings.Join(lines, "\n")
 }
 
-func (c *Console) back(ctx context.Context, args string) (_ string, err error) {
+// console is who has set the breakpoints of a Console.
+const console = "console"
+
+func (c *Console) setBreak(_ context.Context, args string) string {
+	var b engine.Breakpoint
+	args, on, _ := strings.Cut(args, " on ")
+	b.Ranks = c.ranksOf(on)
+	args, b.Condition, _ = strings.Cut(args, " if ")
+	kind, rest, _ := strings.Cut(strings.TrimSpace(args), " ")
+	switch rest = strings.TrimSpace(rest); kind {
+	case "collective":
+		b.Collective = cmp.Or(rest, "*")
+	case "nonfinite":
+		b.NotFinite = true
+	case "update":
+		if b.Updates, _ = strconv.ParseInt(rest, 10, 64); b.Updates < 1 {
+			refuse("break update wants a number from 1, not %q", rest)
+		}
+	default:
+		colon := strings.LastIndexByte(kind, ':')
+		n, _ := strconv.ParseInt(kind[colon+1:], 10, 32)
+		if n < 1 || rest != "" {
+			try.Ok(exit.WithHint(exit.Errorf(exit.Usage, "break wants a line, not %q", args), "for example: break train.star:12 if loss > 3 on 0,1"))
+		}
+		b.File, b.Line = c.fileNamed(kind[:max(0, colon)]), int32(n)
+	}
+	list := c.SetBreakpoints(console, append(slices.Clone(c.breaks[console]), b))
+	placed := list[len(list)-1]
+	try.Ok(placed.Err)
+	text := describeBreak(placed.Breakpoint)
+	if placed.Moved != "" {
+		text += " (" + placed.Moved + ")"
+	}
+	return text
+}
+
+// fileNamed finds the file that a person means: by its name or its end; "" is the current one.
+func (c *Console) fileNamed(name string) string {
+	files := c.Files()
+	if name == "" {
+		if ranks := c.Now().Ranks; ranks[c.Rank].State == Held && len(ranks[c.Rank].Stop.Frames) > 0 {
+			return c.frame().File
+		}
+		return files[0]
+	}
+	if i := slices.IndexFunc(files, func(file string) bool { return file == name || strings.HasSuffix(file, "/"+name) }); i >= 0 {
+		return files[i]
+	}
+	return name
+}
+
+func describeBreak(b engine.Breakpoint) string {
+	text := fmt.Sprintf("breakpoint %d ", b.ID)
+	switch {
+	case b.Collective == "*":
+		text += "before each collective"
+	case b.Collective != "":
+		text += "before each " + b.Collective
+	case b.NotFinite:
+		text += "where a value is not finite"
+	case b.Updates > 0:
+		text += fmt.Sprintf("after update %d", b.Updates)
+	default:
+		text += fmt.Sprintf("at %s:%d", b.File, b.Line)
+	}
+	if b.Condition != "" {
+		text += " if " + b.Condition
+	}
+	if b.Ranks != nil {
+		text += " on ranks " + strings.Trim(fmt.Sprint(b.Ranks), "[]")
+	}
+	return text
+}
+
+func (c *Console) listBreaks(context.Context, string) string {
+	var lines []string
+	for _, b := range c.Breakpoints() {
+		lines = append(lines, describeBreak(b))
+	}
+	return cmp.Or(strings.Join(lines, "\n"), "there is none")
+}
+
+func (c *Console) deleteBreak(_ context.Context, args string) string {
+	n, _ := strconv.Atoi(args)
+	switch {
+	case args == "":
+		c.Delete(0)
+		return "all breakpoints are removed"
+	case n < 1 || c.Delete(n) == 0:
+		refuse("there is no breakpoint %s", args)
+	}
+	return fmt.Sprintf("breakpoint %d is removed", n)
+}
+
+func (c *Console) print(ctx context.Context, expr string) string {
+	c.frame()
+	return try.To(c.value(ctx, c.Rank, c.Frame, expr)).Text
+}
+
+func (c *Console) value(ctx context.Context, rank, frame int, expr string) (_ engine.DebugValue, err error) {
 	defer try.Caught(&err)
-	ranks := try.To(c.ranksOf(args))
-	try.To(c.stop())
+	try.Ok(c.checkExpression(expr, nil))
+	return try.To(c.Look(ctx, rank, engine.Look{Frame: frame, Expr: expr}))[0], nil
+}
+
+func scope(name string) func(*Console, context.Context, string) string {
+	return func(c *Console, ctx context.Context, _ string) string {
+		c.frame()
+		var lines []string
+		for _, v := range try.To(c.Look(ctx, c.Rank, engine.Look{Frame: c.Frame, Scope: name})) {
+			lines = append(lines, v.Name+" = "+v.Text)
+		}
+		return cmp.Or(strings.Join(lines, "\n"), "there are none")
+	}
+}
+
+// across shows an expression on all ranks that stand still, in the call of the same function.
+func (c *Console) across(ctx context.Context, expr string) string {
+	try.Ok(c.checkExpression(expr, nil))
+	frame := c.frame()
+	var lines []string
+	var all []seen
+	for rank, r := range c.Now().Ranks {
+		if r.State != Held {
+			lines = append(lines, fmt.Sprintf("rank %d: does not stand still", rank))
+			continue
+		}
+		at := max(0, slices.IndexFunc(r.Stop.Frames, func(f engine.DebugFrame) bool { return f.Func == frame.Func && f.At == frame.At }))
+		v, err := c.value(ctx, rank, at, expr)
+		if err != nil {
+			lines = append(lines, fmt.Sprintf("rank %d: %v", rank, err))
+			continue
+		}
+		all = append(all, seen{rank, at, v})
+		lines = append(lines, fmt.Sprintf("rank %d: %s", rank, v.Text))
+	}
+	if len(all) > 0 {
+		text := "they are equal"
+		if i := slices.IndexFunc(all, func(s seen) bool { return s.Digest != all[0].Digest }); i > 0 {
+			text = fmt.Sprintf("they differ: rank %d and rank %d%s", all[0].rank, all[i].rank, c.difference(ctx, expr, all[0], all[i]))
+		}
+		lines = append(lines, text)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// seen is a value that a rank has in one of its calls.
+type seen struct {
+	rank, frame int
+	engine.DebugValue
+}
+
+// difference says in which element the tensors of two ranks differ first. Their digests tell which half that is in.
+func (c *Console) difference(ctx context.Context, expr string, a, b seen) string {
+	if a.Shape == nil || a.Type != b.Type {
+		return ""
+	}
+	part := func(s seen, from, to int) engine.DebugValue {
+		return try.To(c.value(ctx, s.rank, s.frame, fmt.Sprintf("(%s).flatten()[%d:%d]", expr, from, to)))
+	}
+	from, to := 0, 1
+	for _, n := range a.Shape {
+		to *= n
+	}
+	for to-from > 1 {
+		if half := (from + to) / 2; part(a, from, half).Digest != part(b, from, half).Digest {
+			to = half
+		} else {
+			from = half
+		}
+	}
+	at := make([]string, len(a.Shape))
+	for i, n := len(at)-1, from; i >= 0; i-- {
+		at[i] = strconv.Itoa(n % a.Shape[i])
+		n /= a.Shape[i]
+	}
+	item := func(s seen) string {
+		return try.To(c.value(ctx, s.rank, s.frame, fmt.Sprintf("(%s).flatten()[%d].item()", expr, from))).Text
+	}
+	return fmt.Sprintf(", first at element [%s]: %s and %s", strings.Join(at, ", "), item(a), item(b))
+}
+
+func (c *Console) back(ctx context.Context, args string) string {
+	ranks := c.ranksOf(args)
+	c.stop()
 	try.Ok(c.StepBack(ctx, c.Rank, ranks, c.Say))
-	return c.after(ctx), nil
+	return c.after(ctx)
 }
 
 // after waits a moment for all ranks of a repetition to come to a stop.
 func (c *Console) after(ctx context.Context) string {
 	soon, cancel := context.WithTimeout(ctx, together)
 	defer cancel()
-	c.Frame = 0
 	_ = c.Settle(soon, nil)
 	return c.here()
 }
 
-func (c *Console) reverse(ctx context.Context, _ string) (_ string, err error) {
-	defer try.Caught(&err)
-	try.To(c.stop())
+func (c *Console) reverse(ctx context.Context, _ string) string {
+	c.stop()
 	try.Ok(c.ReverseContinue(ctx, c.Rank, c.Say))
-	return c.after(ctx), nil
+	return c.after(ctx)
+}
+
+// found is a moment that a search has found.
+type found struct {
+	rank int
+	to   map[int]engine.Moment // of that rank, and where others are to be then
+}
+
+func (c *Console) goBack(ctx context.Context, args string) string {
+	n, _ := strconv.Atoi(args)
+	if n < 1 || n > len(c.found) {
+		refuse("no search has found a moment %s", args)
+	}
+	m := c.found[n-1]
+	c.Rank = m.rank
+	try.Ok(c.GoTo(ctx, m.rank, m.to, c.Say))
+	return c.after(ctx)
+}
+
+// at describes a moment, and numbers it for go.
+func (c *Console) at(rank int, m engine.Met) string {
+	text := fmt.Sprintf("%s:%d", m.File, m.Line)
+	if m.Updates > 0 {
+		text += fmt.Sprintf(", after update %d", m.Updates)
+	}
+	c.found = append(c.found, found{rank, map[int]engine.Moment{rank: m.Moment}})
+	return text + fmt.Sprintf(" (go %d)\n%s", len(c.found), c.around(m.File, int(m.Line), 0))
+}
+
+// changes searches for changes of a value, and for operations whose results are not finite, by their breakpoints' numbers.
+func (c *Console) changes(ctx context.Context, ranks []int, expr string, last bool, more ...engine.Breakpoint) [][]engine.Met {
+	f := c.frame()
+	c.found = nil
+	breaks := append(more, engine.Breakpoint{ID: ofValue, Changes: expr, Func: f.Func, At: f.At})
+	return try.To(c.Search(ctx, ranks, breaks, last, c.Say))
+}
+
+const ofValue, ofOperation = 1, 2
+
+func (c *Console) changed(ctx context.Context, expr string) string {
+	list := c.changes(ctx, []int{c.Rank}, expr, true)[c.Rank]
+	verb := "last changed"
+	switch len(list) {
+	case 0:
+		return expr + " has had no value yet"
+	case 1:
+		verb = "got its value"
+	}
+	return fmt.Sprintf("%s %s on rank %d at %s", expr, verb, c.Rank, c.at(c.Rank, list[len(list)-1]))
+}
+
+func (c *Console) notFinite(ctx context.Context, expr string) string {
+	operations := engine.Breakpoint{ID: ofOperation, NotFinite: true}
+	if expr == "" {
+		c.found = nil
+		var lines []string
+		for rank, list := range try.To(c.Search(ctx, c.living(), []engine.Breakpoint{operations}, false, c.Say)) {
+			if len(list) > 0 {
+				lines = append(lines, fmt.Sprintf("rank %d: %s, at %s", rank, list[0].Text, c.at(rank, list[0])))
+			}
+		}
+		return cmp.Or(strings.Join(lines, "\n"), "no operation has given NaN or an infinity so far")
+	}
+	list := c.changes(ctx, []int{c.Rank}, expr, false, operations)[c.Rank]
+	i := slices.IndexFunc(list, func(m engine.Met) bool { return m.Break == ofValue && m.NotFinite })
+	if i < 0 {
+		return expr + " has always been finite"
+	}
+	text := fmt.Sprintf("%s was not finite first on rank %d at %s", expr, c.Rank, c.at(c.Rank, list[i]))
+	for _, m := range list[:i] { // the first operation of the statement
+		if m.Break == ofOperation && !m.Moment.Before(list[i].Moment) {
+			return text + "\n" + m.Text
+		}
+	}
+	return text
+}
+
+// living lists the ranks that have not ended.
+func (c *Console) living() (list []int) {
+	for rank, r := range c.Now().Ranks {
+		if r.State != Ended {
+			list = append(list, rank)
+		}
+	}
+	return list
+}
+
+func (c *Console) differ(ctx context.Context, expr string) string {
+	ranks := c.living()
+	all := c.changes(ctx, ranks, expr, false)
+	for i := 0; ; i++ {
+		to := map[int]engine.Moment{}
+		for _, rank := range ranks {
+			if i >= len(all[rank]) {
+				return expr + " has had the same values on all ranks so far"
+			}
+			to[rank] = all[rank][i].Moment
+		}
+		first := ranks[0]
+		for _, rank := range ranks {
+			m, other := all[rank][i], all[first][i]
+			if m.Value == other.Value {
+				continue
+			}
+			text := fmt.Sprintf("%s differs first between rank %d and rank %d: at %s", expr, first, rank, c.at(rank, m))
+			maps.Copy(c.found[0].to, to)
+			if other.Line != m.Line || other.Updates != m.Updates {
+				text += fmt.Sprintf("\nrank %d was at %s", first, c.at(first, other))
+			}
+			return text
+		}
+	}
 }

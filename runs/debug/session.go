@@ -1,10 +1,10 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
@@ -28,48 +28,62 @@ import (
 	"drun/starlib/universe"
 )
 
-// Event is what has happened in the run.
-type Event struct {
-	Rank    int
-	Begun   bool            // the ranks have started
-	Stopped *engine.Stopped // the rank stands still
-	Waits   bool            // the rank has waited for others for a while
-	Ended   bool            // the rank has
-	Over    bool            // the run has ended
-	Why     string          // it, or the rank, has failed
-	Present bool            // the debugger is back from the past
-}
-
-// A Session is one debugger, on one run. Its methods are called by one goroutine at a time, except Pause.
+// A Session is one debugger, on one run. Its methods are called by one goroutine at a time, except Pause, Now and Follow.
 type Session struct {
-	Events <-chan Event
+	Bundle *recipe.Bundle
+	Leaves bool // the run goes on without the debugger
 
 	options run.Options
 	given   []engine.Param // nil: the history has them
 	secrets []engine.Param
-	bundle  *recipe.Bundle
 	env     starlark.StringDict
 	lines   map[string]*lang.Lines
 	marks   bool
-	leaves  bool // the run goes on without the debugger
-	breaks  []engine.Breakpoint
 	lastID  int
 
-	events  *mailbox
-	mu      sync.Mutex       // guards which world is shown
-	base    *world           // the run itself, or the repetition that the session began with
-	past    *world           // nil: the base is shown
-	present []*engine.Moment // of each rank, in the base, while past is shown; nil: it has ended
-	source  *world           // the recorded run that TakeUp repeats; nil: base is the run itself
+	mu      sync.Mutex                     // guards the rest, and the worlds
+	changed chan struct{}                  // closed at each change
+	breaks  map[string][]engine.Breakpoint // by who has set them
+	base    *world                         // the run itself, or the repetition that the session began with
+	past    *world                         // nil: the base is shown
+	present []*engine.Moment               // of each rank, in the base, while past is shown; nil: it has ended
+	source  *world                         // the recorded run that TakeUp repeats; nil: base is the run itself
+	left    bool                           // the run goes on without the debugger, which has been there
 	closed  bool
 	leaving sync.WaitGroup // repetitions that are no longer shown, and end
+	homes   []*scratch.Dir // of repetitions, which have states that they kept
+	loose   bool           // the variables have other values in each repetition
+	closing sync.Once
+}
+
+// change makes a change that others may wait for.
+func (s *Session) change(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fn()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// await waits until something is so, or ctx ends.
+func (s *Session) await(ctx context.Context, is func() bool) error {
+	for {
+		s.mu.Lock()
+		ok, changed := is(), s.changed
+		s.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func newSession(o run.Options) *Session {
-	s := &Session{options: o, breaks: []engine.Breakpoint{}, lines: map[string]*lang.Lines{}, events: newMailbox()}
-	s.Events = s.events.out
-	s.env = universe.Names()
-	return s
+	return &Session{options: o, lines: map[string]*lang.Lines{}, env: universe.Names(), changed: make(chan struct{}), breaks: map[string][]engine.Breakpoint{}}
 }
 
 // Launch starts a run under the debugger. Its ranks wait before their first step, until Start.
@@ -77,27 +91,20 @@ func Launch(o run.Options) (_ *Session, err error) {
 	defer try.Caught(&err)
 	try.Ok(o.Read())
 	s := newSession(o)
-	s.bundle, s.marks = o.Bundle(), true
+	s.Bundle, s.marks = o.Bundle(), true
 	s.given = try.To(o.Given())
-	s.begin(try.To(s.launch(o, func() {})))
+	s.base = try.To(s.launch(o))
 	return s, nil
 }
 
-// begin makes a world the one that the session is about.
-func (s *Session) begin(w *world) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.base = w
-}
-
-// launch runs a recipe in a home under the debugger, until its ranks wait at their beginning. after is called once it has ended.
-func (s *Session) launch(o run.Options, after func()) (*world, error) {
-	w := newWorld(nil)
-	w.emit = func(e Event) { s.happened(w, e) }
+// launch runs a recipe in a home under the debugger, until its ranks wait at their beginning.
+func (s *Session) launch(o run.Options) (*world, error) {
+	own, theirs := net.Pipe()
+	w := s.newWorld(engine.ChannelOver(own))
 	signals := make(chan os.Signal, 2)
 	outer := o.Signals
-	o.Debug, o.Marks, o.Signals = w, s.marks, signals
-	o.OnEntered = func(id int64) { w.change(func() { w.home, w.id = o.Home, id }) }
+	o.Debug, o.Marks, o.Signals = theirs, s.marks, signals
+	o.OnEntered = func(id int64) { s.change(func() { w.home, w.id = o.Home, id }) }
 	w.end = sync.OnceFunc(func() {
 		for range 2 {
 			signals <- syscall.SIGTERM
@@ -114,20 +121,22 @@ func (s *Session) launch(o run.Options, after func()) (*world, error) {
 		}
 	}()
 	go func() {
-		r, err := run.Run(o)
-		w.result, w.refused = r, err
-		why := ""
+		var heard sync.WaitGroup
+		heard.Go(w.listen)
+		w.result, w.refused = run.Run(o)
+		theirs.Close()
+		heard.Wait()
 		switch {
-		case err != nil:
-			why = err.Error()
-		case r.Failure != nil:
-			why = r.Failure.Text(r.Ranks)
+		case w.refused != nil:
+			s.change(func() { w.finish(w.refused.Error()) })
+		case w.result.Failure != nil:
+			s.change(func() { w.finish(w.result.Failure.Text(w.result.Ranks)) })
+		default:
+			s.change(func() { w.finish("") })
 		}
-		w.Over(why)
-		after()
 		close(w.ran)
 	}()
-	_ = w.await(context.Background(), func() bool { return w.over || len(w.ranks) > 0 && w.quiet() })
+	_ = s.await(context.Background(), w.quiet)
 	if w.over {
 		<-w.ran
 		if w.refused == nil {
@@ -142,50 +151,25 @@ func (s *Session) launch(o run.Options, after func()) (*world, error) {
 func Attach(o run.Options, db *history.DB, home string, id int64, secrets []engine.Param) (_ *Session, err error) {
 	defer try.Caught(&err)
 	s := newSession(o)
-	s.secrets, s.leaves = secrets, true
-	s.bundle = try.To(replay.Captured(db, home, id))
+	s.secrets, s.Leaves = secrets, true
+	s.Bundle = try.To(replay.Captured(db, home, id))
 	conn := try.To(db.Debug(context.Background(), id))
-	w := newWorld(nil)
-	w.emit = func(e Event) { s.happened(w, e) }
-	w.home, w.id = home, id
-	s.begin(w)
+	w := s.newWorld(engine.ChannelOver(conn))
+	w.home, w.id, s.base = home, id, w
 	w.end = func() {
-		w.change(func() { w.over = true })
+		s.change(func() { s.left = true })
 		conn.Close()
 	}
-	go w.visit(conn)
-	_ = w.await(context.Background(), func() bool { return w.over || len(w.ranks) > 0 })
+	go func() {
+		w.listen()
+		s.change(func() { w.finish("the process that leads the run is gone") }) // unless it has said why it ends
+		close(w.ran)
+	}()
+	_ = s.await(context.Background(), func() bool { return w.over || len(w.ranks) > 0 })
 	if w.over {
 		return nil, exit.Errorf(exit.Usage, "run %d cannot be debugged: %s", id, w.why)
 	}
 	return s, nil
-}
-
-// visit takes part in a run of another process.
-func (w *world) visit(conn net.Conn) {
-	defer close(w.ran)
-	channel := engine.ChannelOver(conn)
-	send := func(rank int, m *engine.Debug) {
-		_ = channel.Send(engine.Debugging{Rank: rank, Debug: m}) // the reader notices that the other end is gone
-	}
-	for {
-		var m engine.Debugging
-		if err := channel.Receive(&m); err != nil {
-			w.Over("the process that leads the run is gone") // unless the session has ended
-			return
-		}
-		switch {
-		case m.World > 0:
-			w.Begun(m.World, send)
-		case m.Debugged != nil:
-			w.Said(m.Rank, m.Debugged)
-		case m.Ended != nil:
-			w.Ended(m.Rank, *m.Ended)
-		case m.Over != nil:
-			w.Over(*m.Over)
-			return
-		}
-	}
 }
 
 // TakeUp repeats a recorded run up to a step, as `drun at` finds it.
@@ -193,132 +177,142 @@ func TakeUp(o run.Options, db *history.DB, home string, id, step int64, secrets 
 	defer try.Caught(&err)
 	s := newSession(o)
 	s.secrets, s.marks = secrets, true
-	s.bundle = try.To(replay.Captured(db, home, id))
-	updates := try.To(replay.UpdatesAt(db, home, id, step))
+	s.Bundle = try.To(replay.Captured(db, home, id))
+	goal := engine.Moment{Updates: try.To(replay.UpdatesAt(db, home, id, step))}
 	s.source = &world{home: home, id: id}
-	w := try.To(s.repeat(updates, nil))
-	s.begin(w)
-	goal := engine.Moment{Updates: updates}
-	for rank := range w.all() {
-		w.letGo(rank, engine.Go{Until: &goal})
-	}
-	_ = w.await(context.Background(), w.quiet)
-	if w.over {
-		return nil, exit.Errorf(exit.Recipe, "the run could not be taken up at step %d: %s", step, w.why)
+	s.base = try.To(s.repeat(start{goal.Updates, false}, nil, nil, nil))
+	s.Go(nil, engine.Go{Until: &goal})
+	_ = s.await(context.Background(), s.base.quiet)
+	if over, why := s.Over(); over {
+		return nil, exit.Errorf(exit.Recipe, "the run could not be taken up at step %d: %s", step, why)
 	}
 	return s, nil
 }
 
 // Start lets the ranks of a run that was launched begin; entry stops them at the first statement of main.
 func (s *Session) Start(entry bool) {
-	if s.source != nil || s.leaves {
-		return
-	}
-	how := engine.Go{}
-	if entry {
-		how.To = engine.ToMain
-	}
-	for rank := range s.base.all() {
-		s.base.letGo(rank, how)
-	}
-}
-
-// shown is the world that is shown.
-func (s *Session) shown() *world {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.past != nil {
-		return s.past
-	}
-	return s.base
-}
-
-// InPast reports whether the debugger has gone back.
-func (s *Session) InPast() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.past != nil
-}
-
-// Ranks is what is known of all ranks.
-func (s *Session) Ranks() []Rank { return s.shown().all() }
-
-// happened passes on an event of the world that is shown.
-func (s *Session) happened(w *world, e Event) {
-	if e == (Event{}) {
-		return
-	}
-	s.mu.Lock()
-	past, base := s.past, s.base == w
-	shown := past == w || past == nil && base
-	s.mu.Unlock()
 	switch {
-	case e.Begun:
-		if base { // the ranks have started again
-			s.tellBreaks(w)
-		}
-		return
-	case past != nil && past == w && (e.Ended || e.Over):
-		return // a repetition that ends is as good as one that waits
-	case !shown && !(base && e.Over):
-		return
-	case past != nil && past == w && e.Stopped != nil && s.returned(w):
-		return
+	case s.source != nil || s.Leaves:
+	case entry:
+		s.Go(nil, engine.Go{To: engine.ToMain})
+	default:
+		s.Go(nil, engine.Go{})
 	}
-	s.events.put(e)
 }
 
-// Bundle is the recipe.
-func (s *Session) Bundle() *recipe.Bundle { return s.bundle }
+// View is what is known of a run at a moment.
+type View struct {
+	Ranks []Rank
+	Past  bool // the debugger has gone back
+	Over  bool // the run has ended,
+	Why   string
+}
+
+// Now is what is known now.
+func (s *Session) Now() (v View) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return View{slices.Clone(s.shown().ranks), s.past != nil, s.base.over && !s.left, s.base.why}
+}
+
+// Over reports whether the run has ended, and why, if it has failed.
+func (s *Session) Over() (over bool, why string) {
+	v := s.Now()
+	return v.Over, v.Why
+}
+
+// Follow calls see whenever something has changed, until the session is closed.
+func (s *Session) Follow(see func(View)) {
+	for closed := false; !closed; {
+		s.mu.Lock()
+		changed := s.changed
+		closed = s.closed
+		s.mu.Unlock()
+		see(s.Now())
+		if !closed {
+			<-changed
+		}
+	}
+}
+
+// shown is the world that is shown. The caller has the lock, or is the only one who goes back and forth.
+func (s *Session) shown() *world { return cmp.Or(s.past, s.base) }
 
 // Statements lists the lines of a file's statements; nil: the recipe has no such file.
 func (s *Session) Statements(file string) *lang.Lines {
-	if l := s.lines[file]; l != nil {
-		return l
+	src := s.Bundle.Shown(file)
+	if s.lines[file] == nil && src != nil {
+		if parsed, err := lang.Parse(file, src.Content); err == nil {
+			s.lines[file] = parsed.Lines(s.marks)
+		}
 	}
-	src := s.bundle.Shown(file)
-	if src == nil {
-		return nil
-	}
-	parsed, err := lang.Parse(file, src.Content)
-	if err != nil {
-		return nil
-	}
-	s.lines[file] = parsed.Lines(s.marks)
 	return s.lines[file]
 }
 
-// Breakpoints lists the breakpoints.
-func (s *Session) Breakpoints() []engine.Breakpoint { return slices.Clone(s.breaks) }
+// Files lists the recipe's files, as positions show them.
+func (s *Session) Files() (names []string) {
+	for _, src := range s.Bundle.Sources {
+		names = append(names, recipe.Display(s.Bundle.Name, src.Path))
+	}
+	return names
+}
 
-// Place checks a breakpoint, gives it a number, and moves one at a line to a line with a statement, which moved says. It takes
-// effect with SetBreakpoints.
-func (s *Session) Place(b engine.Breakpoint) (_ engine.Breakpoint, moved string, err error) {
+// Placed is a breakpoint as it was set.
+type Placed struct {
+	engine.Breakpoint
+	Moved string // why it is at another line
+	Err   error  // it was refused
+}
+
+// SetBreakpoints replaces the breakpoints that somebody has set before, such as an editor for a file. Those that are new get a
+// number, and one at a line without a statement is moved to the next one.
+func (s *Session) SetBreakpoints(by string, list []engine.Breakpoint) (placed []Placed) {
+	good := []engine.Breakpoint{}
+	for _, b := range list {
+		p := Placed{Breakpoint: b}
+		if b.ID == 0 {
+			p.Err = s.place(&p)
+		}
+		if placed = append(placed, p); p.Err == nil {
+			good = append(good, p.Breakpoint)
+		}
+	}
+	s.change(func() {
+		s.breaks[by] = good
+		s.base.tellBreaks()
+		if s.past != nil {
+			s.past.tellBreaks()
+		}
+	})
+	return placed
+}
+
+func (s *Session) place(b *Placed) (err error) {
 	defer try.Caught(&err)
 	s.lastID++
 	b.ID = s.lastID
 	if b.Line == 0 {
 		if b.Condition != "" {
-			return b, "", exit.Errorf(exit.Usage, "only a breakpoint at a line can have a condition")
+			return exit.Errorf(exit.Usage, "only a breakpoint at a line can have a condition")
 		}
-		return b, "", nil
+		return nil
 	}
 	lines := s.Statements(b.File)
 	if lines == nil {
-		return b, "", exit.WithHint(exit.Errorf(exit.Usage, "the run has no file %s", b.File), "its files: "+strings.Join(s.Files(), ", "))
+		return exit.WithHint(exit.Errorf(exit.Usage, "the run has no file %s", b.File), "its files: "+strings.Join(s.Files(), ", "))
 	}
 	line := lines.Near(b.Line)
 	if line == 0 {
-		return b, "", exit.Errorf(exit.Usage, "%s has no statement at line %d or after it", b.File, b.Line)
+		return exit.Errorf(exit.Usage, "%s has no statement at line %d or after it", b.File, b.Line)
 	}
 	if line != b.Line {
-		moved = fmt.Sprintf("line %d has no statement of its own: moved to line %d", b.Line, line)
+		b.Moved = fmt.Sprintf("line %d has no statement of its own: moved to line %d", b.Line, line)
 		b.Line = line
 	}
 	if b.Condition != "" {
-		try.Ok(s.checkExpression(b.Condition, lines))
+		return s.checkExpression(b.Condition, lines)
 	}
-	return b, moved, nil
+	return nil
 }
 
 // checkExpression refuses an expression that has an error or may change something.
@@ -335,99 +329,97 @@ func (s *Session) checkExpression(src string, lines *lang.Lines) error {
 	return nil
 }
 
-// Files lists the recipe's files, as positions show them.
-func (s *Session) Files() (names []string) {
-	for _, src := range s.bundle.Sources {
-		names = append(names, recipe.Display(s.bundle.Name, src.Path))
-	}
-	return names
-}
-
-// SetBreakpoints replaces all breakpoints by ones that Place has returned.
-func (s *Session) SetBreakpoints(list []engine.Breakpoint) {
+// Breakpoints lists all breakpoints, by their numbers.
+func (s *Session) Breakpoints() []engine.Breakpoint {
 	s.mu.Lock()
-	s.breaks = append([]engine.Breakpoint{}, list...) // not nil, which would be left out
-	s.mu.Unlock()
-	s.tellBreaks(s.base)
-	if w := s.shown(); w != s.base {
-		s.tellBreaks(w)
-	}
+	defer s.mu.Unlock()
+	return s.breakpoints()
 }
 
-// tellBreaks tells the ranks of a world the breakpoints.
-func (s *Session) tellBreaks(w *world) {
-	s.mu.Lock()
-	list := s.breaks // which is replaced, and not changed, while it is sent
-	s.mu.Unlock()
-	for rank := range w.all() {
-		w.tell(rank, &engine.Debug{Breaks: &list})
+func (s *Session) breakpoints() []engine.Breakpoint {
+	list := []engine.Breakpoint{} // not nil, which would be left out of a message
+	for _, some := range s.breaks {
+		list = append(list, some...)
 	}
+	slices.SortFunc(list, func(a, b engine.Breakpoint) int { return cmp.Compare(a.ID, b.ID) })
+	return list
 }
 
-// Go lets ranks that are held go on, nil for all, as far as to says (engine.ToBreak, …). In the past they go no further than
-// the present.
-func (s *Session) Go(ranks []int, to string) {
-	w := s.shown()
-	for rank, r := range w.all() {
-		if r.State != Held || ranks != nil && !slices.Contains(ranks, rank) {
-			continue
+// Delete removes breakpoints, whoever has set them: one, or all with 0. It returns how many that were.
+func (s *Session) Delete(id int) (n int) {
+	for by, list := range s.breaks {
+		left := slices.DeleteFunc(slices.Clone(list), func(b engine.Breakpoint) bool { return id == 0 || b.ID == id })
+		if n += len(list) - len(left); len(left) < len(list) {
+			s.SetBreakpoints(by, left)
 		}
-		how := engine.Go{To: to}
-		if w != s.base {
-			if how.Until = s.present[rank]; how.Until != nil && !r.Stop.Moment.Before(*how.Until) {
-				continue // it is there
+	}
+	return n
+}
+
+// Go lets ranks that are held go on, nil for all. In the past they go no further than the present.
+func (s *Session) Go(ranks []int, how engine.Go) {
+	s.change(func() {
+		w := s.shown()
+		for rank, r := range w.ranks {
+			if r.State != Held || ranks != nil && !slices.Contains(ranks, rank) {
+				continue
 			}
+			if w == s.past {
+				if how.Until = s.present[rank]; how.Until != nil && !r.Stop.Moment.Before(*how.Until) {
+					continue // it is there
+				}
+			}
+			w.letGo(rank, how)
 		}
-		w.letGo(rank, how)
-	}
+	})
 }
 
 // Pause stops ranks at their next step, nil for all.
 func (s *Session) Pause(ranks []int) {
-	w := s.shown()
-	for rank, r := range w.all() {
-		if r.State != Held && (ranks == nil || slices.Contains(ranks, rank)) {
-			w.tell(rank, &engine.Debug{Pause: true})
+	s.change(func() {
+		w := s.shown()
+		for rank, r := range w.ranks {
+			if r.State != Held && (ranks == nil || slices.Contains(ranks, rank)) {
+				w.tell(rank, &engine.Debug{Pause: true})
+			}
 		}
-	}
+	})
 }
 
 // Settle waits until each of the ranks, nil for all, stands still, waits for others or has ended, or the run is over.
 func (s *Session) Settle(ctx context.Context, ranks []int) error {
-	w := s.shown()
-	return w.await(ctx, func() bool {
-		if w.failing() {
+	return s.await(ctx, func() bool {
+		w := s.shown()
+		if w.over || w.failing() {
 			return w.over
 		}
-		held := false
 		for rank, r := range w.ranks {
 			if r.State == Executes && (ranks == nil || slices.Contains(ranks, rank)) {
-				return w.over
+				return false
 			}
-			held = held || r.State == Held || r.State == Ended
 		}
-		return held || w.over // ranks that all wait are in a deadlock, which they tell, or soon go on
+		return w.any(Held) || w.any(Ended) // ranks that all wait are in a deadlock, which they tell, or soon go on
 	})
 }
 
 // Stopped waits until some rank stands still and the others have had a moment to come to a stop too, or the run is over.
 func (s *Session) Stopped(ctx context.Context) error {
-	w := s.shown()
-	err := w.await(ctx, func() bool {
-		return w.over || !w.failing() && slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.State == Held })
+	err := s.await(ctx, func() bool {
+		w := s.shown()
+		return w.over || !w.failing() && w.any(Held)
 	})
 	if err != nil {
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, together)
-	defer cancel()
-	_ = w.await(soon, w.quiet)
-	if w.deadlocked() { // each rank of the circle finds that out by itself
-		all, cancel := context.WithTimeout(ctx, circling)
+	within := func(d time.Duration, is func(w *world) bool) bool {
+		soon, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
-		_ = w.await(all, func() bool {
-			return w.over || !slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.State == Waits })
-		})
+		return s.await(soon, func() bool { return is(s.shown()) }) == nil
+	}
+	within(together, (*world).quiet)
+	deadlocked := func(r Rank) bool { return r.State == Held && r.Stop.Why == engine.AtDeadlock }
+	if slices.ContainsFunc(s.Now().Ranks, deadlocked) { // each rank of the circle finds that out by itself
+		within(circling, func(w *world) bool { return w.over || !w.any(Waits) })
 	}
 	return ctx.Err()
 }
@@ -438,16 +430,9 @@ const together = 300 * time.Millisecond
 // circling is how long ranks may be apart in finding that they wait for each other.
 const circling = 2 * time.Second
 
-// Look asks a rank for values.
-func (s *Session) Look(ctx context.Context, rank int, l engine.Look) (*engine.Debugged, error) {
-	return s.shown().ask(ctx, rank, &engine.Debug{Look: &l})
-}
-
-// Over reports whether the run has ended, and why, if it has failed.
-func (s *Session) Over() (over bool, why string) {
-	s.base.mu.Lock()
-	defer s.base.mu.Unlock()
-	return s.base.over, s.base.why
+// Look asks a rank for values. Their texts can be shown as they are.
+func (s *Session) Look(ctx context.Context, rank int, l engine.Look) ([]engine.DebugValue, error) {
+	return s.shown().look(ctx, rank, l)
 }
 
 // Ended waits until the run has ended and is recorded, and returns how it ended; nil for a run of another process.
@@ -458,94 +443,17 @@ func (s *Session) Ended() (*run.Result, error) {
 
 // Close ends the session: a run that was attached to goes on, another ends.
 func (s *Session) Close() {
-	s.mu.Lock()
-	past, closed := s.past, s.closed
-	s.past, s.closed = nil, true
-	s.mu.Unlock()
-	if closed {
-		return
-	}
-	if past != nil {
-		past.close()
-	}
-	s.leaving.Wait()
-	s.base.close()
-	s.events.close()
-}
-
-// Leaves reports whether the run goes on when the session is closed.
-func (s *Session) Leaves() bool { return s.leaves }
-
-// repeat begins a repetition of the run from the nearest checkpoint with fewer updates, up to where its ranks wait at their
-// beginning.
-func (s *Session) repeat(updates int64, say func(*replay.Rerun)) (_ *world, err error) {
-	defer try.Caught(&err)
-	from := s.source
-	if from == nil {
-		from = s.base
-	}
-	db := try.To(history.OpenReadOnly(from.home))
-	defer db.Close()
-	dir := try.To(scratch.Make("debug-"))
-	o := s.options
-	o.Stdout, o.Stderr, o.Terminal, o.LogFiles, o.Signals, o.Join = io.Discard, io.Discard, false, nil, nil, nil
-	a := try.To(replay.Prepare(o, db, from.home, from.id, s.secrets, s.given, updates, dir.Path))
-	if say != nil {
-		say(a)
-	}
-	w, err := s.launch(a.Options, dir.Remove)
-	if err != nil {
-		return nil, fmt.Errorf("the run cannot be repeated: %w", err)
-	}
-	w.from = a
-	return w, nil
-}
-
-// mailbox passes events on in order, and never waits for their reader.
-type mailbox struct {
-	out  chan Event
-	mu   sync.Mutex
-	list []Event
-	wake chan struct{}
-	done chan struct{}
-}
-
-func newMailbox() *mailbox {
-	m := &mailbox{out: make(chan Event), wake: make(chan struct{}, 1), done: make(chan struct{})}
-	go m.pass()
-	return m
-}
-
-func (m *mailbox) put(e Event) {
-	m.mu.Lock()
-	m.list = append(m.list, e)
-	m.mu.Unlock()
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (m *mailbox) pass() {
-	defer close(m.out)
-	for {
-		m.mu.Lock()
-		list := m.list
-		m.list = nil
-		m.mu.Unlock()
-		for _, e := range list {
-			select {
-			case m.out <- e:
-			case <-m.done:
-				return
-			}
+	s.closing.Do(func() {
+		var past *world
+		s.change(func() { past, s.past = s.past, nil })
+		if past != nil {
+			past.close()
 		}
-		select {
-		case <-m.wake:
-		case <-m.done:
-			return
+		s.leaving.Wait()
+		s.base.close()
+		for _, dir := range s.homes {
+			dir.Remove()
 		}
-	}
+		s.change(func() { s.closed = true })
+	})
 }
-
-func (m *mailbox) close() { close(m.done) }

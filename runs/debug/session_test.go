@@ -22,12 +22,12 @@ func TestMain(m *testing.M) { recipetest.Main(m) }
 // session is a debugged run in a test.
 type session struct {
 	*Console
-	t    *testing.T
+	t    testing.TB
 	o    run.Options
 	said []string
 }
 
-func options(t *testing.T, recipe string, n int, params ...string) run.Options {
+func options(t testing.TB, recipe string, n int, params ...string) run.Options {
 	t.Helper()
 	if strings.Contains(recipe, "\n") {
 		file := filepath.Join(t.TempDir(), "recipe.star")
@@ -42,7 +42,7 @@ func options(t *testing.T, recipe string, n int, params ...string) run.Options {
 	return o
 }
 
-func launch(t *testing.T, o run.Options) *session {
+func launch(t testing.TB, o run.Options) *session {
 	t.Helper()
 	s, err := Launch(o)
 	if err != nil {
@@ -51,10 +51,6 @@ func launch(t *testing.T, o run.Options) *session {
 	c := &session{t: t, o: o}
 	c.Console = &Console{Session: s, Say: func(text string) { c.said = append(c.said, text) }}
 	t.Cleanup(s.Close)
-	go func() {
-		for range s.Events {
-		}
-	}()
 	return c
 }
 
@@ -102,7 +98,7 @@ func (s *session) want(line string, texts ...string) {
 
 // lines are where the ranks stand.
 func (s *session) lines() (list []int) {
-	for _, r := range s.Ranks() {
+	for _, r := range s.Now().Ranks {
 		if r.State == Held && len(r.Stop.Frames) > 0 {
 			list = append(list, int(r.Stop.Frames[0].Line))
 		} else {
@@ -137,7 +133,7 @@ func (s *session) finish() {
 }
 
 // outcome is what a run in a home has recorded: its metrics and the digests of its parameters.
-func outcome(t *testing.T, home string) (points map[string]float64, digests string) {
+func outcome(t testing.TB, home string) (points map[string]float64, digests string) {
 	t.Helper()
 	db, err := history.OpenReadOnly(home)
 	if err != nil {
@@ -185,9 +181,9 @@ def main():
     w = tensor.ones(4)
     w.requires_grad = True
     opt = optim.sgd([w], lr = 0.05)
-    state = {"w": w, "opt": opt, "step": 0}
+    state = {"w": w, "opt": opt, "step": 0, "total": 0}
     checkpoint.restore(state)
-    total = 0
+    total = state["total"]
     for step in range(state["step"], 12):
         x = random.generator(step).rand(4) + dist.rank()
         loss = loss_of(w, x)
@@ -197,7 +193,7 @@ def main():
         opt.zero_grad()
         total = total + loss.item()
         run.log(loss = loss.item(), step = step, all_ranks = True)
-        state["step"] = step + 1
+        state["step"], state["total"] = step + 1, total
         if step % 4 == 3:
             checkpoint.save(state, step = step)
 `
@@ -299,7 +295,7 @@ func TestBack(t *testing.T) {
 	if s.shown().from.From == nil {
 		t.Error("the last step back was not from a checkpoint")
 	}
-	if !strings.Contains(fmt.Sprint(s.said), "repeating the run from the checkpoint of step 7") { // known once the history has it
+	if said := fmt.Sprint(s.said); !strings.Contains(said, "repeating the run from the checkpoint of step ") && !strings.Contains(said, "whose state was kept") {
 		t.Errorf("going back said %v", s.said)
 	}
 	s.do("back") // step 9 at the optimizer's step or before
@@ -356,7 +352,7 @@ func TestTimeLimits(t *testing.T) {
 		}
 		// Nothing happens for longer than any limit: rank 1 waits.
 		quiet, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
-		_ = s.shown().await(quiet, func() bool { return s.shown().over })
+		_ = s.await(quiet, func() bool { return s.shown().over })
 		cancel()
 		if over, why := s.Over(); over {
 			t.Fatalf("the run ended: %s", why)
@@ -495,4 +491,144 @@ func TestBackIsQuick(t *testing.T) {
 	if took := time.Since(began); took > testlimit.Time(20*time.Second) {
 		t.Errorf("a step back took %v", took)
 	}
+}
+
+// tall goes on from its checkpoints, and does not save all of its variables.
+const tall = `def main():
+    w = tensor.ones(4)
+    w.requires_grad = True
+    opt = optim.sgd([w], lr = 0.05)
+    batches = data.loader(data.dataset(tensor.arange(64.0).view(16, 4)), batch = 2)
+    state = {"w": w, "opt": opt, "batches": batches}
+    checkpoint.restore(state)
+    %s
+    for epoch in batches.epochs(3):
+        for x, _ in batches:
+            loss = (x * w).sum()
+            loss.backward()
+            dist.sync_grad([w])
+            opt.step()
+            opt.zero_grad()
+            run.log(loss = loss.item())
+            %s
+        checkpoint.save(state, step = epoch)
+`
+
+// Variables that the recipe does not save are in the past what they were: a checkpoint with which they are others is not taken.
+func TestVariables(t *testing.T) {
+	s := launch(t, options(t, fmt.Sprintf(tall, "total = 0.0", "total += loss.item()"), 2)).start()
+	s.do("break 17 if epoch == 2", "continue", "delete")
+	for range 3 {
+		was := s.do("across total")
+		s.do("next", "back")
+		if got := s.do("across total"); got != was {
+			t.Errorf("total was %s, and is %s in the past", was, got)
+		}
+		s.do("next", "next", "next")
+	}
+	if !strings.Contains(fmt.Sprint(s.said), "from the checkpoint of step 1") || !strings.Contains(fmt.Sprint(s.said), "from the beginning") {
+		t.Errorf("going back said %v", s.said)
+	}
+	s.finish()
+	s.same()
+}
+
+// A variable that is another in each repetition, such as a time, keeps nobody from going back, who is told of it.
+func TestTimes(t *testing.T) {
+	s := launch(t, options(t, fmt.Sprintf(tall, "began = run.elapsed()", "pass"), 2)).start()
+	s.do("break 16 if epoch == 2", "continue", "delete", "back")
+	s.at(15, 15)
+	if got := fmt.Sprint(s.said); !strings.Contains(got, "some variables have other values in each repetition") {
+		t.Errorf("going back said %s", got)
+	}
+	s.said = nil
+	s.do("back")
+	if got := fmt.Sprint(s.said); got == "[]" || strings.Contains(got, "beginning") {
+		t.Errorf("going back again said %s", got)
+	}
+	s.finish()
+	s.same()
+}
+
+// A repetition keeps states on its way, from which later ones begin.
+func TestKeptStates(t *testing.T) {
+	s := launch(t, options(t, strings.ReplaceAll(fmt.Sprintf(tall, "pass", "for i in range(400000): x = i"), "checkpoint.save(state, step = epoch)", "pass"), 1)).start()
+	s.do("break 16 if epoch == 1", "continue", "delete", "back", "back")
+	if got := fmt.Sprint(s.said); !strings.Contains(got, "whose state was kept") {
+		t.Errorf("going back said %s", got)
+	}
+	s.want("p epoch", "1")
+	s.at(14)
+	s.finish()
+	s.same()
+}
+
+// Breakpoints between where a rank begins and where it is to go do not stop it on its way, also after they were set anew because
+// another rank has come there first.
+func TestBreakpointsOnTheWay(t *testing.T) {
+	s := launch(t, options(t, `def main():
+    x = 0
+    if dist.rank() == 1:
+        for i in range(600000):
+            x = x + 1
+    y = x
+    z = y
+    run.log(z = z, all_ranks = True)
+`, 2)).start()
+	s.do("break 7", "continue")
+	if err := s.Settle(s.context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.at(7, 7)
+	s.do("break 5", "back")
+	if err := s.Settle(s.context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.at(6, 6)
+	s.finish()
+	s.same()
+}
+
+// Every operation is seen that gives NaN or an infinity, also without gradients, in place and on plain tensors.
+func TestNonFinite(t *testing.T) {
+	s := launch(t, options(t, `def quiet(x):
+    return x / 0.0
+
+def main():
+    a = tensor.zeros(2)
+    b = a / a
+    c = tensor.ones(2)
+    c.div_(0.0)
+    d = tensor.no_grad(quiet, tensor.ones(1))
+    e = tensor.full([2], float("inf"))
+    f = e.softmax(0)
+    run.log(x = 1)
+`, 1)).start()
+	s.do("break nonfinite")
+	for _, want := range []struct{ line, text string }{
+		{":6 ", "the result of div is NaN"}, {":8 ", "the result of div_ is infinite"}, {":2 in quiet", "the result of div is infinite"}, {":10 ", "the result of tensor.full is infinite"}, {":11 ", "the result of softmax is NaN"},
+	} {
+		s.do("continue")
+		s.want("where", want.line, want.text)
+	}
+	s.do("delete", "break 12", "continue")
+	s.want("nonfinite", "rank 0: the result of div is NaN, at", "recipe.star:6")
+	s.finish()
+}
+
+// Eight ranks are held for longer than any of their time limits.
+func TestHeld(t *testing.T) {
+	o := options(t, training, 8)
+	o.Timeout = time.Second
+	s := launch(t, o).start()
+	s.do("break 16 if step == 2", "continue")
+	s.do("next 3", "next 3") // it waits for the others
+	quiet, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_ = s.await(quiet, func() bool { return s.shown().over })
+	if over, why := s.Over(); over {
+		t.Fatalf("the run ended: %s", why)
+	}
+	s.finish()
+	s.same()
 }

@@ -7,11 +7,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"drun/engine"
 	"drun/engine/run"
 	"drun/internal/exit"
+	"drun/internal/terminal"
 	"drun/runs/replay"
 )
 
@@ -30,22 +30,20 @@ type Rank struct {
 	State State
 	Stop  *engine.Stopped // the latest one; nil: it has not stopped yet
 	Why   string          // it has failed
-	found []engine.FoundMoment
 }
 
-// world is a run under the debugger: the run itself, or a repetition of it.
+// world is a run under the debugger: the run itself, or a repetition of it. Its fields are the session's, see there; methods in
+// lower case are called with its lock, except where they say otherwise.
 type world struct {
+	s    *Session
 	home string // of its history
 	id   int64
-	emit func(Event)
 	from *replay.Rerun // that it repeats; nil: it is the run itself
 
-	mu      sync.Mutex
-	changed chan struct{} // closed at each change
+	channel *engine.Channel // to the process that leads it
 	ranks   []Rank
-	send    func(rank int, m *engine.Debug)
-	next    uint64
-	calls   map[uint64]call
+	next    uint64 // number of a question
+	answers map[uint64]*engine.Debugged
 	held    bool // the ranks were told that some of them stand still
 	over    bool
 	why     string // it failed
@@ -57,219 +55,182 @@ type world struct {
 	refused error
 }
 
-type call struct {
-	rank   int
-	answer chan *engine.Debugged
+func (s *Session) newWorld(channel *engine.Channel) *world {
+	return &world{s: s, channel: channel, answers: map[uint64]*engine.Debugged{}, ran: make(chan struct{})}
 }
 
-func newWorld(emit func(Event)) *world {
-	return &world{emit: emit, changed: make(chan struct{}), calls: map[uint64]call{}, ran: make(chan struct{}), end: func() {}}
-}
-
-var _ run.Debugger = (*world)(nil)
-
-// change makes a change that others may wait for.
-func (w *world) change(fn func()) {
-	w.mu.Lock()
-	fn()
-	close(w.changed)
-	w.changed = make(chan struct{})
-	w.mu.Unlock()
-}
-
-// await waits until something is so, or ctx ends.
-func (w *world) await(ctx context.Context, is func() bool) error {
+// listen takes what the world tells, until its end. It is called without the lock.
+func (w *world) listen() {
 	for {
-		w.mu.Lock()
-		ok, changed := is(), w.changed
-		w.mu.Unlock()
-		if ok {
-			return nil
+		var m engine.Debugging
+		if w.channel.Receive(&m) != nil {
+			return
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		w.s.change(func() { w.heard(&m) })
 	}
 }
 
-func (w *world) Begun(world int, send func(rank int, m *engine.Debug)) {
-	w.change(func() { w.ranks, w.send, w.held = make([]Rank, world), send, false })
-	w.emit(Event{Begun: true})
-}
-
-func (w *world) Said(rank int, m *engine.Debugged) {
-	var event Event
-	w.change(func() {
-		r := &w.ranks[rank]
+func (w *world) heard(m *engine.Debugging) {
+	switch {
+	case m.World > 0:
+		w.ranks, w.held = make([]Rank, m.World), false
+		if w == w.s.base { // it has started again
+			w.tellBreaks()
+		}
+	case m.Over != nil:
+		w.finish(*m.Over)
+	case m.Ended != nil:
+		w.ranks[m.Rank].State, w.ranks[m.Rank].Why = Ended, *m.Ended
+	case m.Debugged != nil:
+		r, d := &w.ranks[m.Rank], m.Debugged
 		switch {
-		case m.Stopped != nil:
-			r.State, r.Stop = Held, m.Stopped
-			if m.Found != nil || r.found == nil {
-				r.found = m.Found
-			}
-			event = Event{Rank: rank, Stopped: m.Stopped}
-		case m.Goes && r.State == Waits:
+		case d.Stopped != nil:
+			r.State, r.Stop = Held, d.Stopped
+		case d.Goes && r.State == Waits:
 			r.State = Executes
-		case m.Waits && r.State == Executes:
+		case d.Waits && r.State == Executes:
 			r.State = Waits
-			event = Event{Rank: rank, Waits: true}
 		}
-		if c, ok := w.calls[m.ID]; ok && m.ID != 0 {
-			delete(w.calls, m.ID)
-			c.answer <- m
+		if _, asked := w.answers[d.ID]; asked {
+			w.answers[d.ID] = d
 		}
-		w.hold()
-	})
-	w.emit(event)
+	}
+	w.hold()
+	if w == w.s.past && w.returned() {
+		w.s.past = nil
+		w.s.leaving.Go(w.close)
+	}
 }
 
-func (w *world) Ended(rank int, why string) {
-	w.change(func() {
-		w.ranks[rank].State, w.ranks[rank].Why = Ended, why
-		for id, c := range w.calls {
-			if c.rank == rank {
-				delete(w.calls, id)
-				c.answer <- &engine.Debugged{Error: "the rank has ended"}
-			}
-		}
-		w.hold()
-	})
-	w.emit(Event{Rank: rank, Ended: true, Why: why})
-}
-
-func (w *world) Over(why string) {
-	already := false
-	w.change(func() {
-		already = w.over
+// finish notes that the world has ended, and why, if it has failed.
+func (w *world) finish(why string) {
+	if !w.over {
 		w.over, w.why = true, why
-		for id, c := range w.calls {
-			delete(w.calls, id)
-			c.answer <- &engine.Debugged{Error: "the run is over"}
-		}
-	})
-	if !already {
-		w.emit(Event{Over: true, Why: why})
 	}
 }
 
-// hold tells the ranks whether some of them stand still. The caller has the lock.
+// hold tells the ranks whether some of them stand still.
 func (w *world) hold() {
-	held := false
-	for _, r := range w.ranks {
-		held = held || r.State == Held
-	}
+	held := w.any(Held)
 	if held == w.held {
 		return
 	}
 	w.held = held
-	for rank, r := range w.ranks {
-		if r.State != Ended {
-			w.send(rank, &engine.Debug{Held: &held})
-		}
+	for rank := range w.ranks {
+		w.tell(rank, &engine.Debug{Held: &held})
 	}
 }
 
-// tell sends a rank something, and does not wait for its answer.
-func (w *world) tell(rank int, m *engine.Debug) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over || rank >= len(w.ranks) || w.ranks[rank].State == Ended {
-		return
-	}
+// tell sends a rank something, and returns its number.
+func (w *world) tell(rank int, m *engine.Debug) uint64 {
 	w.next++
 	m.ID = w.next
-	w.send(rank, m)
+	if !w.over && w.ranks[rank].State != Ended {
+		_ = w.channel.Send(engine.Debugging{Rank: rank, Debug: m}) // listen notices that the other end is gone
+	}
+	return m.ID
 }
 
-// ask sends a rank something, and waits for its answer.
-func (w *world) ask(ctx context.Context, rank int, m *engine.Debug) (*engine.Debugged, error) {
-	answer := make(chan *engine.Debugged, 1)
-	w.mu.Lock()
-	switch {
-	case w.over:
-		w.mu.Unlock()
-		return nil, exit.Errorf(exit.Usage, "the run is over")
-	case rank < 0 || rank >= len(w.ranks):
-		w.mu.Unlock()
-		return nil, exit.Errorf(exit.Usage, "there is no rank %d", rank)
-	case w.ranks[rank].State == Ended:
-		w.mu.Unlock()
-		return nil, exit.Errorf(exit.Usage, "rank %d has ended", rank)
-	case m.Look != nil && w.ranks[rank].State != Held:
-		w.mu.Unlock()
-		return nil, exit.Errorf(exit.Usage, "rank %d does not stand still: pause it first", rank)
-	}
-	w.next++
-	m.ID = w.next
-	w.calls[m.ID] = call{rank, answer}
-	w.send(rank, m)
-	w.mu.Unlock()
-	select {
-	case a := <-answer:
-		if a.Error != "" {
-			return nil, exit.Errorf(exit.Usage, "%s", a.Error)
-		}
-		return a, nil
-	case <-ctx.Done():
-		w.mu.Lock()
-		delete(w.calls, m.ID)
-		w.mu.Unlock()
-		return nil, fmt.Errorf("rank %d did not answer: %w", rank, ctx.Err())
+func (w *world) tellBreaks() {
+	list := w.s.breakpoints()
+	for rank := range w.ranks {
+		w.tell(rank, &engine.Debug{Breaks: &list})
 	}
 }
 
 // letGo lets a rank that is held go on.
 func (w *world) letGo(rank int, how engine.Go) {
-	w.change(func() {
-		r := &w.ranks[rank]
-		if w.over || r.State != Held {
-			return
-		}
+	if r := &w.ranks[rank]; !w.over && r.State == Held {
 		r.State = Executes
 		w.hold()
-		w.next++
-		w.send(rank, &engine.Debug{ID: w.next, Go: &how})
+		w.tell(rank, &engine.Debug{Go: &how})
+	}
+}
+
+// send sets breakpoints, unless there are none, and lets each rank go to its moment. It is called without the lock.
+func (w *world) send(to moments, breaks []engine.Breakpoint, how engine.Go) {
+	w.s.change(func() {
+		for rank, m := range to {
+			if how.Until = m; breaks != nil {
+				w.tell(rank, &engine.Debug{Breaks: &breaks})
+			}
+			w.letGo(rank, how)
+		}
 	})
 }
 
-// rank is what is known of a rank.
-func (w *world) rank(rank int) Rank {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// look asks a rank for values. It is called without the lock.
+func (w *world) look(ctx context.Context, rank int, l engine.Look) ([]engine.DebugValue, error) {
+	var id uint64
+	problem := ""
+	w.s.change(func() {
+		switch {
+		case rank < 0 || rank >= len(w.ranks):
+			problem = fmt.Sprintf("there is no rank %d", rank)
+		case w.over:
+			problem = "the run is over"
+		case w.ranks[rank].State != Held:
+			problem = fmt.Sprintf("rank %d does not stand still: pause it first", rank)
+		default:
+			id = w.tell(rank, &engine.Debug{Look: &l})
+			w.answers[id] = nil
+		}
+	})
+	if problem != "" {
+		return nil, exit.Errorf(exit.Usage, "%s", problem)
+	}
+	var answer *engine.Debugged
+	err := w.s.await(ctx, func() bool {
+		answer = w.answers[id]
+		return answer != nil || w.over || w.ranks[rank].State == Ended
+	})
+	w.s.change(func() { delete(w.answers, id) })
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("rank %d did not answer: %w", rank, err)
+	case answer == nil:
+		return nil, exit.Errorf(exit.Usage, "rank %d has ended", rank)
+	case answer.Error != "":
+		return nil, exit.Errorf(exit.Usage, "%s", answer.Error)
+	}
+	for i := range answer.Values {
+		answer.Values[i].Text = terminal.Escape(answer.Values[i].Text)
+	}
+	return answer.Values, nil
+}
+
+// at is where a rank is. It is called without the lock.
+func (w *world) at(rank int) Rank {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
 	return w.ranks[rank]
 }
 
-// all is what is known of all ranks.
-func (w *world) all() []Rank {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]Rank(nil), w.ranks...)
+// any reports whether a rank is in a state.
+func (w *world) any(state State) bool {
+	return slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.State == state })
 }
 
-// quiet reports whether no rank executes. The caller has the lock.
-func (w *world) quiet() bool {
-	for _, r := range w.ranks {
-		if r.State == Executes {
-			return w.over
-		}
-	}
-	return w.ranks != nil || w.over
-}
+// quiet reports whether no rank executes.
+func (w *world) quiet() bool { return w.over || w.ranks != nil && !w.any(Executes) }
 
-// close ends the world, and waits for its end.
-func (w *world) close() {
-	w.end()
-	<-w.ran
-}
-
-// failing reports whether a rank has failed: the others are about to end. The caller has the lock.
+// failing reports whether a rank has failed: the others are about to end.
 func (w *world) failing() bool {
 	return slices.ContainsFunc(w.ranks, func(r Rank) bool { return r.Why != "" })
 }
 
-// deadlocked reports whether a rank stands in a wait for ranks that wait for it.
-func (w *world) deadlocked() bool {
-	return slices.ContainsFunc(w.all(), func(r Rank) bool { return r.State == Held && r.Stop.Why == engine.AtDeadlock })
+// returned reports whether all ranks of a repetition have come to the present.
+func (w *world) returned() bool {
+	for rank, r := range w.ranks {
+		if p := w.s.present[rank]; p != nil && (r.State != Held || r.Stop.Moment.Before(*p)) {
+			return false
+		}
+	}
+	return true
+}
+
+// close ends the world, and waits for its end. It is called without the lock.
+func (w *world) close() {
+	w.end()
+	<-w.ran
 }

@@ -7,6 +7,7 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	recipes "drun/engine/recipe"
+	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/try"
@@ -21,9 +22,9 @@ type Rerun struct {
 }
 
 // Prepare prepares the repetition of a run in another home: from the nearest of its checkpoints that has fewer than so many
-// updates or, with 0 or without one, from its beginning. o has the options that do not affect what is computed; given, if
-// not nil, are the run's parameters, which the history may not have yet.
-func Prepare(o run.Options, db *history.DB, home string, id int64, secrets, given []engine.Param, updates int64, dir string) (_ *Rerun, err error) {
+// updates or, with 0 or without one, from its beginning. Those of earlier repetitions, in more homes, count as well. o has the
+// options that do not affect what is computed; given, if not nil, are the run's parameters, which the history may not have yet.
+func Prepare(o run.Options, db *history.DB, home string, id int64, secrets, given []engine.Param, updates int64, dir string, more ...string) (_ *Rerun, err error) {
 	defer try.Caught(&err)
 	p := try.To(newPast(db, home, id, secrets, false))
 	if given != nil {
@@ -31,9 +32,12 @@ func Prepare(o run.Options, db *history.DB, home string, id int64, secrets, give
 	}
 	a := &Rerun{Bundle: p.replay.Bundle}
 	if updates > 0 && p.replay.Bundle.Names("restore") {
-		if best := try.To(p.nearest(home, updates)); best != nil {
-			p.replay.From, p.replay.Own = fmt.Sprintf("%d@%d", id, best.step), true
-			a.From, a.Updates = &best.step, best.updates
+		try.Ok(a.nearest(p.replay, db, home, id, updates))
+		for _, home := range more {
+			db := try.To(history.OpenReadOnly(home))
+			err := a.nearest(p.replay, db, home, 1, updates)
+			db.Close()
+			try.Ok(err)
 		}
 	}
 	a.Options = p.options(o, dir)
@@ -41,19 +45,20 @@ func Prepare(o run.Options, db *history.DB, home string, id int64, secrets, give
 	return a, nil
 }
 
-// nearest finds the checkpoint with the most updates below a number; nil: there is none.
-func (p *past) nearest(home string, updates int64) (best *saved, err error) {
+// nearest begins at a checkpoint of a run, in a home, if one has more updates than where it begins now, but fewer than a number.
+func (a *Rerun) nearest(r *record.Replay, db *history.DB, home string, id, updates int64) (err error) {
 	defer try.Caught(&err)
 	store := try.To(checkpoints.OpenIfAny(home))
 	defer store.Close()
-	kept := try.To(store.List(p.detail.UID))
-	for _, s := range savedSteps(try.To(p.db.Marks(p.detail.ID))) {
+	kept := try.To(store.List(try.To(db.Get(id)).UID))
+	for _, s := range savedSteps(try.To(db.Marks(id))) {
 		there := slices.ContainsFunc(kept, func(c checkpoints.Info) bool { return c.Step == s.step })
-		if there && s.updates < updates && (best == nil || s.updates >= best.updates) {
-			best = &s
+		if there && s.updates < updates && (a.From == nil || s.updates >= a.Updates) {
+			r.Home, r.From, r.Own = home, fmt.Sprintf("%d@%d", id, s.step), true
+			a.From, a.Updates = &s.step, s.updates
 		}
 	}
-	return best, nil
+	return nil
 }
 
 // UpdatesAt tells how many updates a run had made at a step, as At finds it.

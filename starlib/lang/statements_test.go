@@ -101,23 +101,27 @@ while False:
 func TestExpressions(t *testing.T) {
 	env := Environment(starlark.StringDict{})
 	values := map[string]starlark.Value{"x": starlark.MakeInt(3), "xs": starlark.NewList([]starlark.Value{starlark.MakeInt(1), starlark.MakeInt(5)}),
-		"nan": starlark.Float(0), "len": starlark.Universe["len"]}
+		"nan": starlark.Float(0), "len": starlark.Universe["len"], "max": starlark.Universe["max"], "print": starlark.Universe["print"]}
 	pure := purity{}
 	for src, want := range map[string]string{
 		"x + 1": "4", "x > 2 and x < 4": "True", "[y * x for y in xs if y > 1]": "[15]", "(lambda y, z = x: y)": "<function lambda>",
 		"len(xs)": "2", "len([y for y in xs])": "2", "'%.1f' % x": `"3.0"`, "xs[0]": "1", "x if xs else 0": "3", "{a: b for a, b in [(1, x)]}": "{1: 3}",
-		"len(x = xs)":             "!len: unexpected keyword arguments",
-		"x.count(1)":              "!no count of a int",
-		"xs.index":                "<built-in method index of list value>",
-		"x.append(1)":             "!a call of .append may change something",
-		"f(x)":                    "!a call of f may change something",
-		"[len(xs) for len in xs]": "!a call of len may change something",
-		"(lambda: 1)()":           "!a call of a value may change something",
-		"[f(1) for y in xs]":      "!a call of f may change something",
-		"x +":                     "!got end of file",
-		"x = 1":                   "!got '='",
-		"y":                       "!y has no value here",
-		"x // 0":                  "!division by zero",
+		"len(x = xs)":                  "!len: unexpected keyword arguments",
+		"x.count(1)":                   "!int has no .count field or method",
+		"xs.index":                     "<built-in method index of list value>",
+		"x.append(1)":                  "!a call of .append may change something",
+		"[len(xs) for len in [print]]": "!a call of print may change something",
+		"[y.count(1) for y in [\"\"]]": "!a call of .count of a string may change something",
+		"max(xs, key = lambda y: -y)":  "1",
+		"max(xs, key = print)":         "!a call of print may change something",
+		"f(x)":                         "!a call of f may change something",
+		"[len(xs) for len in xs]":      "!invalid call of non-function",
+		"(lambda: 1)()":                "!a call of a value may change something",
+		"[f(1) for y in xs]":           "!a call of f may change something",
+		"x +":                          "!got end of file",
+		"x = 1":                        "!got '='",
+		"y":                            "!y has no value here",
+		"x // 0":                       "!division by zero",
 	} {
 		got := ""
 		e, err := ParseExpression("e", src, env, pure)
@@ -136,13 +140,18 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// purity allows calls of len, and of count on lists.
+// purity allows calls of len and max, and of count on lists.
 type purity struct{}
 
-func (purity) Callee(name string) bool { return name == "len" || strings.HasSuffix(name, ".count") }
-func (purity) Receiver(v starlark.Value, method string) error {
-	if _, ok := v.(*starlark.List); !ok {
-		return fmt.Errorf("no %s of a %s", method, v.Type())
+func (purity) Call(fn starlark.Callable) bool {
+	b, ok := fn.(*starlark.Builtin)
+	if !ok {
+		return false
 	}
-	return nil
+	if _, list := b.Receiver().(*starlark.List); list {
+		return b.Name() == "count"
+	}
+	return b.Receiver() == nil && (b.Name() == "len" || b.Name() == "max")
 }
+
+func (purity) Method(name string) bool { return name == "count" }

@@ -3,6 +3,7 @@ package tensor
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -43,6 +44,21 @@ func Result(t *tensor.Tensor, err error) (starlark.Value, error) {
 		return nil, err
 	}
 	return (*Value)(t), nil
+}
+
+// Made tells a debugger of the tensor that an operation has made or changed, if it wants to know. starlib calls it for builtins.
+func (v *Value) Made(by string, recv starlark.Value, args ...starlark.Value) {
+	c := v.Tensor().Context()
+	if c == nil || c.Made == nil {
+		return
+	}
+	var inputs []*tensor.Tensor
+	for _, x := range append(args[:len(args):len(args)], recv) {
+		if t, ok := x.(*Value); ok && t != v {
+			inputs = append(inputs, t.Tensor())
+		}
+	}
+	c.Made(strings.TrimPrefix(by, "Tensor."), v.Tensor(), inputs)
 }
 
 // String returns the elements: all of a small tensor, the edges of a larger one.
@@ -103,6 +119,14 @@ var operations = [...]tensor.BinaryOp{
 
 // compute returns v op y for a tensor or number y, or y op v if swapped; nil for other values.
 func (v *Value) compute(op tensor.BinaryOp, y starlark.Value, swapped bool) (starlark.Value, error) {
+	z, err := v.computed(op, y, swapped)
+	if z, ok := z.(*Value); ok {
+		z.Made(op.String(), v, y)
+	}
+	return z, err
+}
+
+func (v *Value) computed(op tensor.BinaryOp, y starlark.Value, swapped bool) (starlark.Value, error) {
 	if err := v.Tensor().Gone(); err != nil {
 		return nil, err
 	}

@@ -55,19 +55,17 @@ type Server struct {
 	open Opener
 	in   *bufio.Reader
 
-	mu  sync.Mutex // guards out and seq
-	out io.Writer
-	seq int
+	sending sync.Mutex // guards out and seq
+	out     io.Writer
+	seq     int
 
 	console *debug.Console // nil: there is no session yet
 	entry   bool
-	lines   map[string][]engine.Breakpoint // by file
-	kinds   map[string][]engine.Breakpoint // other breakpoints, by the request that set them
-	values  []value                        // by reference, from 1
-	changed map[string]bool                // files whose captured text differs from the disk's
+	values  []value         // by reference, from 1
+	changed map[string]bool // files whose captured text differs from the disk's
 
+	mu     sync.Mutex
 	cancel func() // of the request that is carried out
-	done   chan struct{}
 }
 
 // value is what a variables reference stands for.
@@ -78,58 +76,51 @@ type value struct {
 
 // New makes a server that begins sessions with open.
 func New(in io.Reader, out io.Writer, open Opener) *Server {
-	return &Server{open: open, in: bufio.NewReader(in), out: out, lines: map[string][]engine.Breakpoint{}, kinds: map[string][]engine.Breakpoint{}, changed: map[string]bool{}, done: make(chan struct{})}
+	return &Server{open: open, in: bufio.NewReader(in), out: out, changed: map[string]bool{}, cancel: func() {}}
 }
 
 // Serve answers requests until the editor ends the conversation or goes away, and then ends the session: a run that was
 // launched ends, one that was attached to goes on.
-func (s *Server) Serve() error {
-	requests := make(chan dap.Message)
-	var failed error
-	var mu sync.Mutex
+func (s *Server) Serve() (failed error) {
+	requests := make(chan dap.Message, 100)
+	over := make(chan struct{})
+	defer close(over)
 	go func() {
 		defer close(requests)
 		for {
 			m, err := dap.ReadProtocolMessage(s.in)
+			if wrong := (*dap.DecodeProtocolMessageFieldError)(nil); errors.As(err, &wrong) {
+				s.refuse(wrong.Seq, wrong.FieldValue, exit.Errorf(exit.Usage, "this adapter has no %s", wrong.FieldValue))
+				continue
+			}
+			switch m.(type) {
+			case nil, *dap.DisconnectRequest, *dap.TerminateRequest, *dap.PauseRequest: // these end what is being searched for
+				s.mu.Lock()
+				s.cancel()
+				s.mu.Unlock()
+			}
 			if err != nil {
-				if wrong := (*dap.DecodeProtocolMessageFieldError)(nil); errors.As(err, &wrong) {
-					s.refuse(wrong.Seq, wrong.FieldValue, exit.Errorf(exit.Usage, "this adapter has no %s", wrong.FieldValue))
-					continue
-				}
 				if !errors.Is(err, io.EOF) {
 					failed = err
 				}
-				mu.Lock()
-				if s.cancel != nil {
-					s.cancel()
-				}
-				mu.Unlock()
 				return
 			}
-			switch m.(type) {
-			case *dap.DisconnectRequest, *dap.TerminateRequest, *dap.PauseRequest: // these end what is being searched for
-				mu.Lock()
-				if s.cancel != nil {
-					s.cancel()
-				}
-				mu.Unlock()
+			select {
+			case requests <- m:
+			case <-over:
+				return
 			}
-			requests <- m
 		}
 	}()
 	defer s.end()
 	for m := range requests {
 		ctx, cancel := context.WithCancel(context.Background())
-		mu.Lock()
+		s.mu.Lock()
 		s.cancel = cancel
-		mu.Unlock()
-		over := s.handle(ctx, m)
+		s.mu.Unlock()
+		last := s.handle(ctx, m)
 		cancel()
-		if over {
-			go func() {
-				for range requests { // nothing more is answered
-				}
-			}()
+		if last {
 			return nil
 		}
 	}
@@ -144,8 +135,8 @@ func (s *Server) end() {
 
 // send sends a message, with its number.
 func (s *Server) send(m dap.Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	s.seq++
 	switch m := m.(type) {
 	case dap.ResponseMessage:
@@ -175,61 +166,85 @@ func (s *Server) refuse(seq int, command string, err error) {
 	})
 }
 
+// response is one of any kind.
+type response struct {
+	dap.Response
+	Body any `json:"body,omitempty"`
+}
+
 // handle answers a request, and reports whether it was the last.
-func (s *Server) handle(ctx context.Context, m dap.Message) (over bool) {
+func (s *Server) handle(ctx context.Context, m dap.Message) (last bool) {
 	request, is := m.(dap.RequestMessage)
 	if !is {
 		return false
 	}
 	r := request.GetRequest()
-	answer := dap.Response{ProtocolMessage: dap.ProtocolMessage{Type: "response"}, RequestSeq: r.Seq, Command: r.Command, Success: true}
-	switch m.(type) {
-	case *dap.InitializeRequest, *dap.LaunchRequest, *dap.AttachRequest, *dap.DisconnectRequest, *dap.TerminateRequest:
-	default:
-		if s.console == nil {
-			s.refuse(r.Seq, r.Command, exit.Errorf(exit.Usage, "there is no session: launch or attach comes first"))
-			return false
-		}
-	}
-	err := s.answer(ctx, m, answer)
+	body, then, err := s.answer(ctx, m)
 	if err != nil {
 		s.refuse(r.Seq, r.Command, err)
+	} else {
+		s.send(&response{dap.Response{ProtocolMessage: dap.ProtocolMessage{Type: "response"}, RequestSeq: r.Seq, Command: r.Command, Success: true}, body})
 	}
-	_, over = m.(*dap.DisconnectRequest)
-	return over
+	if then != nil {
+		then()
+	}
+	_, last = m.(*dap.DisconnectRequest)
+	return last
 }
 
-func (s *Server) answer(ctx context.Context, m dap.Message, a dap.Response) (err error) {
+// answer gives the body of the answer to a request, and what is done once the answer has been sent.
+func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func(), err error) {
 	defer try.Caught(&err)
+	c := s.console
 	switch m := m.(type) {
 	case *dap.InitializeRequest:
-		s.send(&dap.InitializeResponse{Response: a, Body: capabilities()})
+		return capabilities, nil, nil
 	case *dap.LaunchRequest:
 		var args LaunchArguments
 		try.Ok(arguments(m.Arguments, &args))
-		session := try.To(s.open.Launch(&args, s.output))
 		s.entry = args.StopOnEntry
-		s.begin(session)
-		s.send(&dap.LaunchResponse{Response: a})
-		s.send(&dap.InitializedEvent{Event: event("initialized")})
+		return nil, s.begin(try.To(s.open.Launch(&args, s.output))), nil
 	case *dap.AttachRequest:
 		var args AttachArguments
 		try.Ok(arguments(m.Arguments, &args))
-		s.begin(try.To(s.open.Attach(&args, s.output)))
-		s.send(&dap.AttachResponse{Response: a})
-		s.send(&dap.InitializedEvent{Event: event("initialized")})
+		return nil, s.begin(try.To(s.open.Attach(&args, s.output))), nil
+	case *dap.TerminateRequest:
+		return nil, s.end, nil
+	case *dap.DisconnectRequest:
+		s.end()
+		return nil, nil, nil
+	}
+	if c == nil {
+		return nil, nil, exit.Errorf(exit.Usage, "there is no session: launch or attach comes first")
+	}
+	switch m := m.(type) {
 	case *dap.ConfigurationDoneRequest:
-		s.send(&dap.ConfigurationDoneResponse{Response: a})
-		s.console.Start(s.entry)
-		go s.follow(s.console.Session)
+		return nil, func() {
+			c.Start(s.entry)
+			go s.follow()
+		}, nil
 	case *dap.SetBreakpointsRequest:
-		s.send(&dap.SetBreakpointsResponse{Response: a, Body: dap.SetBreakpointsResponseBody{Breakpoints: s.setLines(&m.Arguments)}})
+		file := s.shown(m.Arguments.Source)
+		list := []engine.Breakpoint{}
+		for _, b := range m.Arguments.Breakpoints {
+			list = append(list, engine.Breakpoint{File: file, Line: int32(b.Line), Condition: b.Condition})
+			if more(b) {
+				list[len(list)-1].File = "" // it is refused
+			}
+		}
+		answers := s.place(file, list)
+		for i, b := range m.Arguments.Breakpoints {
+			if answers[i].Source = &m.Arguments.Source; more(b) {
+				answers[i].Message = "a breakpoint has a condition, and neither a hit count nor a message"
+			}
+		}
+		return dap.SetBreakpointsResponseBody{Breakpoints: answers}, nil, nil
 	case *dap.SetFunctionBreakpointsRequest:
 		var list []engine.Breakpoint
 		for _, b := range m.Arguments.Breakpoints {
 			list = append(list, engine.Breakpoint{Collective: strings.TrimPrefix(b.Name, "dist."), Condition: b.Condition})
 		}
-		s.send(&dap.SetFunctionBreakpointsResponse{Response: a, Body: dap.SetFunctionBreakpointsResponseBody{Breakpoints: s.setKinds("functions", list)}})
+		return dap.SetFunctionBreakpointsResponseBody{Breakpoints: s.place("(functions)", list)}, nil, nil
 	case *dap.SetExceptionBreakpointsRequest:
 		var list []engine.Breakpoint
 		for _, filter := range m.Arguments.Filters {
@@ -240,14 +255,13 @@ func (s *Server) answer(ctx context.Context, m dap.Message, a dap.Response) (err
 				list = append(list, engine.Breakpoint{Collective: "*"})
 			}
 		}
-		s.setKinds("exceptions", list)
-		s.send(&dap.SetExceptionBreakpointsResponse{Response: a})
+		return dap.SetExceptionBreakpointsResponseBody{Breakpoints: s.place("(exceptions)", list)}, nil, nil
 	case *dap.ThreadsRequest:
 		threads := []dap.Thread{}
-		for rank := range s.console.Ranks() {
+		for rank := range c.Now().Ranks {
 			threads = append(threads, dap.Thread{Id: rank + 1, Name: fmt.Sprintf("rank %d", rank)})
 		}
-		s.send(&dap.ThreadsResponse{Response: a, Body: dap.ThreadsResponseBody{Threads: threads}})
+		return dap.ThreadsResponseBody{Threads: threads}, nil, nil
 	case *dap.StackTraceRequest:
 		frames := try.To(s.stack(m.Arguments.ThreadId - 1))
 		total := len(frames)
@@ -255,60 +269,39 @@ func (s *Server) answer(ctx context.Context, m dap.Message, a dap.Response) (err
 		if m.Arguments.Levels > 0 {
 			frames = frames[:min(len(frames), m.Arguments.Levels)]
 		}
-		s.send(&dap.StackTraceResponse{Response: a, Body: dap.StackTraceResponseBody{StackFrames: frames, TotalFrames: total}})
+		return dap.StackTraceResponseBody{StackFrames: frames, TotalFrames: total}, nil, nil
 	case *dap.ScopesRequest:
 		rank, frame := unframe(m.Arguments.FrameId)
 		scope := func(name, hint string) dap.Scope {
 			return dap.Scope{Name: name, PresentationHint: hint, VariablesReference: s.reference(rank, engine.Look{Frame: frame, Scope: hint})}
 		}
-		s.send(&dap.ScopesResponse{Response: a, Body: dap.ScopesResponseBody{Scopes: []dap.Scope{scope("Locals", engine.Locals), scope("Globals", engine.Globals)}}})
+		return dap.ScopesResponseBody{Scopes: []dap.Scope{scope("Locals", engine.Locals), scope("Globals", engine.Globals)}}, nil, nil
 	case *dap.VariablesRequest:
-		s.send(&dap.VariablesResponse{Response: a, Body: dap.VariablesResponseBody{Variables: try.To(s.variables(ctx, &m.Arguments))}})
+		return dap.VariablesResponseBody{Variables: try.To(s.variables(ctx, &m.Arguments))}, nil, nil
 	case *dap.EvaluateRequest:
-		s.send(&dap.EvaluateResponse{Response: a, Body: try.To(s.evaluate(ctx, &m.Arguments))})
+		return try.To(s.evaluate(ctx, &m.Arguments)), nil, nil
 	case *dap.SourceRequest:
 		n := m.Arguments.SourceReference
-		sources := s.console.Bundle().Sources
-		try.FailIf(n < 1 || n > len(sources), "there is no such source")
-		s.send(&dap.SourceResponse{Response: a, Body: dap.SourceResponseBody{Content: string(sources[n-1].Content)}})
+		try.FailIf(n < 1 || n > len(c.Bundle.Sources), "there is no such source")
+		return dap.SourceResponseBody{Content: string(c.Bundle.Sources[n-1].Content)}, nil, nil
 	case *dap.ContinueRequest:
-		all := !m.Arguments.SingleThread
-		s.send(&dap.ContinueResponse{Response: a, Body: dap.ContinueResponseBody{AllThreadsContinued: all}})
-		s.goOn(m.Arguments.ThreadId, all, engine.ToBreak)
+		return dap.ContinueResponseBody{AllThreadsContinued: !m.Arguments.SingleThread}, s.goingOn(m.Arguments.ThreadId, m.Arguments.SingleThread, engine.ToBreak), nil
 	case *dap.NextRequest:
-		s.send(&dap.NextResponse{Response: a})
-		s.goOn(m.Arguments.ThreadId, !m.Arguments.SingleThread, engine.Over)
+		return nil, s.goingOn(m.Arguments.ThreadId, m.Arguments.SingleThread, engine.Over), nil
 	case *dap.StepInRequest:
-		s.send(&dap.StepInResponse{Response: a})
-		s.goOn(m.Arguments.ThreadId, !m.Arguments.SingleThread, engine.StepIn)
+		return nil, s.goingOn(m.Arguments.ThreadId, m.Arguments.SingleThread, engine.StepIn), nil
 	case *dap.StepOutRequest:
-		s.send(&dap.StepOutResponse{Response: a})
-		s.goOn(m.Arguments.ThreadId, !m.Arguments.SingleThread, engine.Out)
+		return nil, s.goingOn(m.Arguments.ThreadId, m.Arguments.SingleThread, engine.Out), nil
 	case *dap.PauseRequest:
-		s.send(&dap.PauseResponse{Response: a})
-		s.console.Pause(nil)
+		return nil, func() { c.Pause(nil) }, nil
 	case *dap.StepBackRequest:
-		s.send(&dap.StepBackResponse{Response: a})
-		s.goBack(m.Arguments.ThreadId, func(rank int) error {
-			var ranks []int
-			if m.Arguments.SingleThread {
-				ranks = []int{rank}
-			}
-			return s.console.StepBack(ctx, rank, ranks, s.console.Say)
-		})
+		rank, ranks := s.moving(m.Arguments.ThreadId, m.Arguments.SingleThread)
+		return nil, s.goingBack(func() error { return c.StepBack(ctx, rank, ranks, c.Say) }), nil
 	case *dap.ReverseContinueRequest:
-		s.send(&dap.ReverseContinueResponse{Response: a})
-		s.goBack(m.Arguments.ThreadId, func(rank int) error { return s.console.ReverseContinue(ctx, rank, s.console.Say) })
-	case *dap.TerminateRequest:
-		s.send(&dap.TerminateResponse{Response: a})
-		s.end()
-	case *dap.DisconnectRequest:
-		s.end()
-		s.send(&dap.DisconnectResponse{Response: a})
-	default:
-		return exit.Errorf(exit.Usage, "this adapter has no %s", a.Command)
+		rank, _ := s.moving(m.Arguments.ThreadId, false)
+		return nil, s.goingBack(func() error { return c.ReverseContinue(ctx, rank, c.Say) }), nil
 	}
-	return nil
+	return nil, nil, exit.Errorf(exit.Usage, "this adapter has no %s", m.(dap.RequestMessage).GetRequest().Command)
 }
 
 // The filters of exceptions that stop ranks.
@@ -317,15 +310,13 @@ const (
 	collectives = "collective"
 )
 
-func capabilities() dap.Capabilities {
-	return dap.Capabilities{
-		SupportsConfigurationDoneRequest: true, SupportsConditionalBreakpoints: true, SupportsFunctionBreakpoints: true, SupportsEvaluateForHovers: true,
-		SupportsStepBack: true, SupportsTerminateRequest: true, SupportsSingleThreadExecutionRequests: true,
-		ExceptionBreakpointFilters: []dap.ExceptionBreakpointsFilter{
-			{Filter: nonFinite, Label: "Operations that make NaN or infinity"},
-			{Filter: collectives, Label: "Calls of other ranks"},
-		},
-	}
+var capabilities = dap.Capabilities{
+	SupportsConfigurationDoneRequest: true, SupportsConditionalBreakpoints: true, SupportsFunctionBreakpoints: true, SupportsEvaluateForHovers: true,
+	SupportsStepBack: true, SupportsTerminateRequest: true, SupportsSingleThreadExecutionRequests: true,
+	ExceptionBreakpointFilters: []dap.ExceptionBreakpointsFilter{
+		{Filter: nonFinite, Label: "Operations that make NaN or infinity"},
+		{Filter: collectives, Label: "Calls of other ranks"},
+	},
 }
 
 func arguments(raw json.RawMessage, into any) error {
@@ -340,37 +331,50 @@ func arguments(raw json.RawMessage, into any) error {
 	return nil
 }
 
-func (s *Server) begin(session *debug.Session) {
+// begin makes a session the one of the conversation, which goes on with the breakpoints.
+func (s *Server) begin(session *debug.Session) (then func()) {
 	s.console = &debug.Console{Session: session, Say: func(text string) { s.output("console", text+"\n") }}
+	return func() { s.send(&dap.InitializedEvent{Event: event("initialized")}) }
 }
 
-// follow tells the editor what happens in the run.
-func (s *Server) follow(session *debug.Session) {
-	for e := range session.Events {
-		switch {
-		case e.Stopped != nil:
-			s.send(stopped(e.Rank, e.Stopped))
-		case e.Ended && e.Why != "":
-			s.output("stderr", fmt.Sprintf("rank %d: %s\n", e.Rank, e.Why))
-		case e.Ended:
-			s.send(&dap.ThreadEvent{Event: event("thread"), Body: dap.ThreadEventBody{Reason: "exited", ThreadId: e.Rank + 1}})
-		case e.Waits:
-			s.output("console", fmt.Sprintf("rank %d waits for other ranks\n", e.Rank))
-		case e.Present:
+// follow tells the editor what has changed in the run.
+func (s *Server) follow() {
+	var was debug.View
+	s.console.Follow(func(v debug.View) {
+		if was.Past && !v.Past && !v.Over {
 			s.output("console", "this is the present: the run itself goes on from here\n")
-		case e.Over:
-			code := exit.Done
-			if e.Why != "" {
-				code = exit.Recipe
-				s.output("stderr", e.Why+"\n")
+		}
+		for rank, r := range v.Ranks {
+			old := debug.Rank{}
+			if rank < len(was.Ranks) {
+				old = was.Ranks[rank]
 			}
-			if r, _ := session.Ended(); r != nil {
+			switch {
+			case r.State == debug.Held && (old.State != debug.Held || r.Stop != old.Stop):
+				s.send(stopped(rank, r.Stop))
+			case v.Past || r.State == old.State: // a repetition that ends is as good as one that waits
+			case r.Why != "":
+				s.output("stderr", fmt.Sprintf("rank %d: %s\n", rank, r.Why))
+			case r.State == debug.Ended:
+				s.send(&dap.ThreadEvent{Event: event("thread"), Body: dap.ThreadEventBody{Reason: "exited", ThreadId: rank + 1}})
+			case r.State == debug.Waits:
+				s.output("console", fmt.Sprintf("rank %d waits for other ranks\n", rank))
+			}
+		}
+		if v.Over && !was.Over {
+			code := exit.Done
+			if v.Why != "" {
+				code = exit.Recipe
+				s.output("stderr", v.Why+"\n")
+			}
+			if r, _ := s.console.Ended(); r != nil {
 				code = r.Code
 			}
 			s.send(&dap.ExitedEvent{Event: event("exited"), Body: dap.ExitedEventBody{ExitCode: int(code)}})
 			s.send(&dap.TerminatedEvent{Event: event("terminated")})
 		}
-	}
+		was = v
+	})
 }
 
 // reasons are DAP's words.
@@ -384,90 +388,57 @@ func stopped(rank int, at *engine.Stopped) *dap.StoppedEvent {
 	return &dap.StoppedEvent{Event: event("stopped"), Body: body}
 }
 
-// goOn lets ranks go on.
-func (s *Server) goOn(thread int, all bool, to string) {
-	s.values = nil
-	var ranks []int
-	if !all {
-		ranks = []int{thread - 1}
-	}
-	s.console.Frame = 0
-	s.console.Go(ranks, to)
-}
-
-// goBack goes back. If that fails, the ranks stand where they did.
-func (s *Server) goBack(thread int, back func(rank int) error) {
+// moving says which rank is meant, and which ranks move: nil for all. What the editor has been shown of them is no longer so.
+func (s *Server) moving(thread int, alone bool) (rank int, ranks []int) {
 	s.values = nil
 	s.console.Rank, s.console.Frame = thread-1, 0
-	err := back(thread - 1)
-	if err == nil {
-		return
+	if alone {
+		ranks = []int{thread - 1}
 	}
-	s.output("stderr", err.Error()+"\n")
-	for rank, r := range s.console.Ranks() {
-		if r.State == debug.Held {
-			s.send(stopped(rank, r.Stop))
+	return thread - 1, ranks
+}
+
+// goingOn lets ranks go on.
+func (s *Server) goingOn(thread int, alone bool, to string) (then func()) {
+	_, ranks := s.moving(thread, alone)
+	return func() { s.console.Go(ranks, engine.Go{To: to}) }
+}
+
+// goingBack goes back. If that fails, the ranks stand where they did.
+func (s *Server) goingBack(back func() error) (then func()) {
+	return func() {
+		if err := back(); err != nil {
+			s.output("stderr", err.Error()+"\n")
+			for rank, r := range s.console.Now().Ranks {
+				if r.State == debug.Held {
+					s.send(stopped(rank, r.Stop))
+				}
+			}
 		}
 	}
 }
 
-// setLines replaces the breakpoints of a file.
-func (s *Server) setLines(args *dap.SetBreakpointsArguments) []dap.Breakpoint {
-	file := s.shown(args.Source)
+// place replaces the breakpoints of a file, or those of a kind.
+func (s *Server) place(by string, list []engine.Breakpoint) []dap.Breakpoint {
 	answers := []dap.Breakpoint{}
-	var placed []engine.Breakpoint
-	for _, b := range args.Breakpoints {
-		a := dap.Breakpoint{Source: &args.Source, Line: b.Line}
-		own, moved, err := engine.Breakpoint{}, "", error(nil)
-		if b.HitCondition != "" || b.LogMessage != "" {
-			err = exit.Errorf(exit.Usage, "a breakpoint has a condition, and neither a hit count nor a message")
+	for i, b := range s.console.SetBreakpoints(by, list) {
+		a := dap.Breakpoint{Line: int(list[i].Line)}
+		if b.Err != nil {
+			a.Message = b.Err.Error()
 		} else {
-			own, moved, err = s.console.Place(engine.Breakpoint{File: file, Line: int32(b.Line), Condition: b.Condition})
-		}
-		if err != nil {
-			a.Message = err.Error()
-		} else {
-			a.Verified, a.Id, a.Line, a.Message = true, own.ID, int(own.Line), moved
-			placed = append(placed, own)
+			a.Verified, a.Id, a.Line, a.Message = true, b.ID, int(b.Line), b.Moved
 		}
 		answers = append(answers, a)
 	}
-	s.lines[file] = placed
-	s.place()
 	return answers
 }
 
-// setKinds replaces breakpoints that are not at lines.
-func (s *Server) setKinds(by string, list []engine.Breakpoint) []dap.Breakpoint {
-	answers := []dap.Breakpoint{}
-	var placed []engine.Breakpoint
-	for _, b := range list {
-		own, _, err := s.console.Place(b)
-		if err != nil {
-			answers = append(answers, dap.Breakpoint{Message: err.Error()})
-			continue
-		}
-		placed = append(placed, own)
-		answers = append(answers, dap.Breakpoint{Verified: true, Id: own.ID})
-	}
-	s.kinds[by] = placed
-	s.place()
-	return answers
-}
-
-func (s *Server) place() {
-	var all []engine.Breakpoint
-	for _, lists := range []map[string][]engine.Breakpoint{s.lines, s.kinds} {
-		for _, list := range lists {
-			all = append(all, list...)
-		}
-	}
-	s.console.SetBreakpoints(all)
-}
+// more reports whether a breakpoint wants what none has.
+func more(b dap.SourceBreakpoint) bool { return b.HitCondition != "" || b.LogMessage != "" }
 
 // shown is the name under which positions show a file of the recipe.
 func (s *Server) shown(source dap.Source) string {
-	b := s.console.Bundle()
+	b := s.console.Bundle
 	if n := source.SourceReference; n > 0 && n <= len(b.Sources) {
 		return recipe.Display(b.Name, b.Sources[n-1].Path)
 	}
@@ -489,23 +460,21 @@ func real(path string) string {
 
 // source is a file of the recipe, as the editor finds it: on disk or, if it has changed since the run captured it, here.
 func (s *Server) source(file string) *dap.Source {
-	b := s.console.Bundle()
+	b := s.console.Bundle
 	i := slices.IndexFunc(b.Sources, func(f records.Source) bool { return recipe.Display(b.Name, f.Path) == file })
 	if i < 0 {
 		return &dap.Source{Name: filepath.Base(file)}
 	}
 	path := filepath.Join(b.Dir, filepath.FromSlash(b.Sources[i].Path))
 	src := &dap.Source{Name: filepath.Base(file), Path: path}
-	changed, known := s.changed[file]
-	if !known {
+	if _, known := s.changed[file]; !known {
 		content, err := os.ReadFile(path)
-		changed = err != nil || !bytes.Equal(content, b.Sources[i].Content)
-		s.changed[file] = changed
-		if changed {
+		s.changed[file] = err != nil || !bytes.Equal(content, b.Sources[i].Content)
+		if s.changed[file] {
 			s.output("console", fmt.Sprintf("%s has changed since the run began: the text that the run captured is shown\n", file))
 		}
 	}
-	if changed {
+	if s.changed[file] {
 		src.SourceReference, src.Origin = i+1, "captured with the run"
 	}
 	return src
@@ -517,7 +486,7 @@ func frameOf(rank, i int) int { return rank<<16 | i + 1 }
 func unframe(id int) (rank, i int) { return id >> 16, id&0xffff - 1 }
 
 func (s *Server) stack(rank int) ([]dap.StackFrame, error) {
-	ranks := s.console.Ranks()
+	ranks := s.console.Now().Ranks
 	if rank < 0 || rank >= len(ranks) || ranks[rank].State != debug.Held {
 		return nil, exit.Errorf(exit.Usage, "rank %d does not stand still", rank)
 	}
@@ -533,19 +502,23 @@ func (s *Server) reference(rank int, look engine.Look) int {
 	return len(s.values)
 }
 
+// parts is a reference to a value's parts; 0 if it has none.
+func (s *Server) parts(rank int, v engine.DebugValue) int {
+	if v.Of == 0 {
+		return 0
+	}
+	return s.reference(rank, engine.Look{Of: v.Of})
+}
+
 func (s *Server) variables(ctx context.Context, args *dap.VariablesArguments) (_ []dap.Variable, err error) {
 	defer try.Caught(&err)
 	try.FailIf(args.VariablesReference < 1 || args.VariablesReference > len(s.values), "the ranks have gone on since")
-	v := s.values[args.VariablesReference-1]
-	a := try.To(s.console.Look(ctx, v.rank, v.look))
+	of := s.values[args.VariablesReference-1]
 	list := []dap.Variable{}
-	for _, x := range a.Values {
-		out := dap.Variable{Name: x.Name, Type: x.Type, Value: debug.ShowValue(x), EvaluateName: x.Name}
-		if v.look.Of > 0 {
-			out.EvaluateName = ""
-		}
-		if x.Of > 0 {
-			out.VariablesReference = s.reference(v.rank, engine.Look{Of: x.Of})
+	for _, v := range try.To(s.console.Look(ctx, of.rank, of.look)) {
+		out := dap.Variable{Name: v.Name, Type: v.Type, Value: v.Text, VariablesReference: s.parts(of.rank, v)}
+		if of.look.Of == 0 {
+			out.EvaluateName = v.Name
 		}
 		list = append(list, out)
 	}
@@ -554,18 +527,14 @@ func (s *Server) variables(ctx context.Context, args *dap.VariablesArguments) (_
 
 func (s *Server) evaluate(ctx context.Context, args *dap.EvaluateArguments) (body dap.EvaluateResponseBody, err error) {
 	defer try.Caught(&err)
+	c := s.console
 	if args.FrameId != 0 {
-		s.console.Rank, s.console.Frame = unframe(args.FrameId)
+		c.Rank, c.Frame = unframe(args.FrameId)
 	}
 	if args.Context == "repl" && debug.Knows(args.Expression) {
-		body.Result = try.To(s.console.Do(ctx, args.Expression))
+		body.Result = try.To(c.Do(ctx, args.Expression))
 		return body, nil
 	}
-	a := try.To(s.console.Look(ctx, s.console.Rank, engine.Look{Frame: s.console.Frame, Expr: args.Expression}))
-	x := a.Values[0]
-	body.Result, body.Type = debug.ShowValue(x), x.Type
-	if x.Of > 0 {
-		body.VariablesReference = s.reference(s.console.Rank, engine.Look{Of: x.Of})
-	}
-	return body, nil
+	v := try.To(c.Look(ctx, c.Rank, engine.Look{Frame: c.Frame, Expr: args.Expression}))[0]
+	return dap.EvaluateResponseBody{Result: v.Text, Type: v.Type, VariablesReference: s.parts(c.Rank, v)}, nil
 }
