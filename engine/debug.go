@@ -35,11 +35,15 @@ type Moment struct {
 	Locals  uint64 // digest of the recipe's variables then; 0: unknown, since there was no debugger yet
 }
 
-// Same reports whether two moments are the same one. locals: also the variables are equal, as far as that is known.
-func (m Moment) Same(other Moment) (same, locals bool) {
-	locals = m.Locals == other.Locals || m.Locals == 0 || other.Locals == 0
+// Same reports whether two moments are the same one, except for the variables.
+func (m Moment) Same(other Moment) bool {
 	m.Locals = other.Locals
-	return m == other, locals
+	return m == other
+}
+
+// SameLocals reports whether the variables are equal, as far as that is known.
+func (m Moment) SameLocals(other Moment) bool {
+	return m.Locals == other.Locals || m.Locals == 0 || other.Locals == 0
 }
 
 // Before orders moments of one rank.

@@ -18,18 +18,8 @@ const debugSuffix = ".debug"
 // goroutine. The run goes on even if there can be no socket, as on some file systems.
 func (r *Run) AnswerDebuggers(come func(net.Conn)) {
 	path := r.db.debugPath(r.UID)
-	os.Remove(path) // left by an agent that is gone, since this one has the lock
-	var l *net.UnixListener
-	err := shortly(path, func(short string) (err error) {
-		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
-		return err
-	})
+	l, err := socket(path)
 	if err != nil {
-		return
-	}
-	l.SetUnlinkOnClose(false) // it would use the short name
-	if os.Chmod(path, 0o600) != nil {
-		l.Close()
 		return
 	}
 	r.mu.Lock()

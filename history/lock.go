@@ -251,25 +251,35 @@ func (db *DB) AnswerFor(uid string, now func(context.Context) (*records.Snapshot
 }
 
 func listen(path string, now func(context.Context) (*records.Snapshot, error)) *live {
-	os.Remove(path) // left by an agent that is gone, since this one has the lock
-	l := &live{path: path, now: now, slots: make(chan struct{}, liveAtOnce)}
-	err := shortly(path, func(short string) (err error) {
-		l.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
-		return err
-	})
+	listener, err := socket(path)
 	if err != nil {
 		return nil
 	}
-	l.listener.SetUnlinkOnClose(false) // it would use the short name
-	if err = os.Chmod(path, 0o600); err == nil {
-		l.file, err = os.Lstat(path)
-	}
-	if err != nil {
-		l.listener.Close()
+	l := &live{listener: listener, path: path, now: now, slots: make(chan struct{}, liveAtOnce)}
+	if l.file, err = os.Lstat(path); err != nil {
+		listener.Close()
 		return nil
 	}
 	go l.serve()
 	return l
+}
+
+// socket listens at a path, for this user alone.
+func socket(path string) (l *net.UnixListener, err error) {
+	os.Remove(path) // left by an agent that is gone, since this one has the lock
+	err = shortly(path, func(short string) (err error) {
+		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // it would use the short name
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
 // shortly calls fn with a short name for a socket: the kernel accepts only names shorter than paths may be.

@@ -167,46 +167,67 @@ func (s *Session) goTo(ctx context.Context, now, to moments, rank int, say Say) 
 }
 
 // reach makes a repetition in which a rank has come to its moment of to, as is wanted, and the others to theirs if they can.
-func (s *Session) reach(ctx context.Context, to moments, rank int, say Say, wanted func(*engine.Stopped) bool) (w *world, err error) {
-	problem := ""
-	err = s.attempts(to.updates(), to[rank], say, func(again *world, last bool) (done bool, err error) {
-		defer try.Caught(&err)
-		arrived := func() bool { return again.quiet() || again.ranks[rank].State == Held }
-		again.send(to, nil, engine.Go{Meets: engine.Pass})
-		try.Ok(s.await(ctx, arrived))
-		if again.at(rank).State != Held { // it waits for ranks that have gone back further
-			again.send(s.limits(len(to)), nil, engine.Go{Meets: engine.Pass})
-			try.Ok(s.await(ctx, arrived))
-		}
-		at := again.at(rank)
-		if at.State != Held {
-			problem = cmp.Or(again.why, "it waits for other ranks that do not come")
-			return false, nil
-		}
-		same, locals := at.Stop.Moment.Same(*to[rank])
-		if !same {
-			problem = fmt.Sprintf("it came to other values (after update %d, parameters with digest %x instead of %x)", at.Stop.Moment.Updates, at.Stop.Moment.Digest, to[rank].Digest)
-			return false, nil
-		}
-		s.accept(locals, last, say)
-		if done = (locals || s.loose) && (last || wanted(at.Stop)); done {
-			w = again
-		}
-		return done, nil
-	})
-	if err == nil && w == nil {
-		return nil, exit.WithHint(exit.Errorf(exit.Recipe, "the repetition did not come to that moment of rank %d: %s", rank, problem),
-			"a recipe that depends on time or on the order of arrival cannot be repeated: drun replay says where it differs")
-	}
-	return w, err
+func (s *Session) reach(ctx context.Context, to moments, rank int, say Say, wanted func(*engine.Stopped) bool) (*world, error) {
+	return s.again(ctx, to.updates(), to, []int{rank}, nil, engine.Go{Meets: engine.Pass}, say, func(_ *world, at []Rank) bool { return wanted(at[rank].Stop) })
 }
 
-// accept puts up with other values of variables if even a repetition from the beginning has them.
-func (s *Session) accept(locals, last bool, say Say) {
-	if !locals && last && !s.loose {
-		s.loose = true
-		say.tell("some variables have other values in each repetition, such as a time: they may not be what they were")
+// again makes repetitions that begin ever earlier, with fewer updates, until some ranks have come to their moments of to and what
+// they have found is wanted; one from the beginning is in any case. The others come to theirs if they can.
+func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []int, breaks []engine.Breakpoint, how engine.Go, say Say, wanted func(w *world, at []Rank) bool) (_ *world, err error) {
+	var before *replay.Rerun
+	problem := ""
+	for _, from := range s.starts(updates) {
+		w, err := s.repeat(from, before, to[ranks[0]], say)
+		if err != nil {
+			return nil, err
+		}
+		if w == nil {
+			continue
+		}
+		before = w.from
+		var at []Rank
+		if problem, at, err = s.arrive(ctx, w, to, ranks, breaks, how); err == nil && problem == "" {
+			same := !slices.ContainsFunc(ranks, func(r int) bool { return !at[r].Stop.Moment.SameLocals(*to[r]) })
+			last := before.From == nil
+			if !same && last && !s.loose {
+				s.loose = true
+				say.tell("some variables have other values in each repetition, such as a time: they may not be what they were")
+			}
+			if found := wanted(w, at); (same || s.loose) && (last || found) {
+				return w, nil
+			}
+		}
+		s.leaving.Go(w.close)
+		if err != nil {
+			return nil, err
+		}
 	}
+	return nil, exit.WithHint(exit.Errorf(exit.Recipe, "the repetition did not come to the same moment: %s", problem),
+		"a recipe that depends on time or on the order of arrival cannot be repeated: drun replay says where it differs")
+}
+
+// arrive lets the ranks of a repetition go to their moments, and returns where they are then, or what keeps some from theirs.
+func (s *Session) arrive(ctx context.Context, w *world, to moments, ranks []int, breaks []engine.Breakpoint, how engine.Go) (problem string, at []Rank, err error) {
+	arrived := func() bool {
+		at = slices.Clone(w.ranks)
+		return !slices.ContainsFunc(ranks, func(r int) bool { return at[r].State != Held })
+	}
+	w.send(to, breaks, how)
+	err = s.await(ctx, func() bool { return arrived() || w.quiet() })
+	if err == nil && !arrived() { // some wait for ranks that are to come less far
+		w.send(s.limits(len(to)), nil, how)
+		err = s.await(ctx, func() bool { return arrived() || w.quiet() })
+	}
+	for _, r := range ranks {
+		switch {
+		case err != nil || problem != "":
+		case at[r].State != Held:
+			problem = cmp.Or(w.why, fmt.Sprintf("rank %d waits for other ranks that do not come", r))
+		case !at[r].Stop.Moment.Same(*to[r]):
+			problem = fmt.Sprintf("rank %d came to other values (after update %d, parameters with digest %x instead of %x)", r, at[r].Stop.Moment.Updates, at[r].Stop.Moment.Digest, to[r].Digest)
+		}
+	}
+	return problem, at, err
 }
 
 // limits are how far the ranks of a repetition may go: to the present, if the past is shown.
@@ -217,30 +238,6 @@ func (s *Session) limits(ranks int) moments {
 		return make(moments, ranks)
 	}
 	return s.present
-}
-
-// attempts calls do with repetitions that begin ever earlier, with fewer updates, until one has done what it should. It ends the
-// others. last: it begins at the beginning.
-func (s *Session) attempts(updates int64, to *engine.Moment, say Say, do func(w *world, last bool) (done bool, err error)) error {
-	var before *replay.Rerun
-	for _, from := range s.starts(updates) {
-		w, err := s.repeat(from, before, to, say)
-		if err != nil {
-			return err
-		}
-		if w == nil {
-			continue
-		}
-		before = w.from
-		done, err := do(w, w.from.From == nil)
-		if !done {
-			s.leaving.Go(w.close)
-		}
-		if done || err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // repeat begins a repetition of the run, up to where its ranks wait at their beginning; nil: it would begin where before began.
@@ -337,46 +334,26 @@ func (s *Session) Search(ctx context.Context, ranks []int, breaks []engine.Break
 // search repeats the run up to where the ranks are now, and returns the breakpoints that some of them meet, by rank. It begins at
 // the nearest checkpoint if the latest ones are wanted, and then, unless there are any, earlier.
 func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks []engine.Breakpoint, last bool, say Say) (met [][]engine.Met, err error) {
-	updates, came := int64(0), false
+	updates := int64(0)
 	if last {
 		updates = now.updates()
 	}
-	for _, rank := range ranks {
-		if now[rank] == nil {
-			return nil, exit.Errorf(exit.Usage, "rank %d has ended", rank)
-		}
+	if i := slices.IndexFunc(ranks, func(rank int) bool { return now[rank] == nil }); i >= 0 {
+		return nil, exit.Errorf(exit.Usage, "rank %d has ended", ranks[i])
 	}
-	err = s.attempts(updates, now[ranks[0]], say, func(w *world, first bool) (done bool, err error) {
-		w.send(now, breaks, engine.Go{Meets: engine.Note, Last: last})
-		var at []Rank
-		if err := s.await(ctx, func() bool {
-			at = slices.Clone(w.ranks)
-			return w.quiet() || !slices.ContainsFunc(ranks, func(rank int) bool { return at[rank].State != Held })
-		}); err != nil {
-			return false, err
-		}
+	w, err := s.again(ctx, updates, now, ranks, breaks, engine.Go{Meets: engine.Note, Last: last}, say, func(w *world, at []Rank) (some bool) {
 		met = make([][]engine.Met, len(now))
 		for _, rank := range ranks {
-			if at[rank].State != Held {
-				return false, nil
-			}
-			same, locals := at[rank].Stop.Moment.Same(*now[rank])
-			if s.accept(locals, first, say); !same || !locals && !s.loose {
-				return false, nil
-			}
 			met[rank] = at[rank].Stop.Met
 			if w.from.From != nil { // before its first update, a repetition from a checkpoint counts other steps
 				met[rank] = slices.DeleteFunc(met[rank], func(m engine.Met) bool { return m.Updates <= w.from.Updates })
 			}
-			done = done || first || len(met[rank]) > 0
+			some = some || len(met[rank]) > 0
 		}
-		if came = true; done {
-			s.leaving.Go(w.close)
-		}
-		return done, nil
+		return some
 	})
-	if err == nil && !came {
-		err = exit.Errorf(exit.Recipe, "the repetition did not come to where the ranks are")
+	if err == nil {
+		s.leaving.Go(w.close)
 	}
 	return met, err
 }

@@ -102,7 +102,6 @@ func (s *Session) launch(o run.Options) (*world, error) {
 	own, theirs := net.Pipe()
 	w := s.newWorld(engine.ChannelOver(own))
 	signals := make(chan os.Signal, 2)
-	outer := o.Signals
 	o.Debug, o.Marks, o.Signals = theirs, s.marks, signals
 	o.OnEntered = func(id int64) { s.change(func() { w.home, w.id = o.Home, id }) }
 	w.end = sync.OnceFunc(func() {
@@ -110,16 +109,6 @@ func (s *Session) launch(o run.Options) (*world, error) {
 			signals <- syscall.SIGTERM
 		}
 	})
-	go func() {
-		for {
-			select {
-			case sig := <-outer:
-				signals <- sig
-			case <-w.ran:
-				return
-			}
-		}
-	}()
 	go func() {
 		var heard sync.WaitGroup
 		heard.Go(w.listen)

@@ -463,7 +463,7 @@ func TestNotRepeatable(t *testing.T) {
         run.log(loss = loss.item())
 `, 1)).start()
 	s.do("break 10", "continue", "continue", "next")
-	s.want("back", "it came to other values")
+	s.want("back", "came to other values")
 	s.at(5)
 	s.finish()
 }

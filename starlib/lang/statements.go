@@ -99,13 +99,12 @@ func variable(e syntax.Expr) bool { return !constant(e) }
 type Lines struct {
 	first  []int32  // by line: the first line of the statement that it belongs to, 0 without one
 	starts []int32  // the first lines, ascending
-	Names  []string // of everything that the file assigns, anywhere
+	Names  []string // all that occur in the file
 }
 
 // Lines lists the lines of the file's statements. marks says whether it is compiled with Marks.
 func (f *File) Lines(marks bool) *Lines {
 	l := &Lines{}
-	seen := map[string]bool{}
 	add := func(from, to syntax.Position) {
 		for len(l.first) <= int(to.Line) {
 			l.first = append(l.first, 0)
@@ -117,17 +116,10 @@ func (f *File) Lines(marks bool) *Lines {
 		}
 		l.starts = append(l.starts, from.Line)
 	}
-	bind := func(e syntax.Expr) {
-		syntax.Walk(e, func(n syntax.Node) bool {
-			if id, ok := n.(*syntax.Ident); ok && !seen[id.Name] {
-				seen[id.Name] = true
-				l.Names = append(l.Names, id.Name)
-			}
-			_, dot := n.(*syntax.DotExpr)
-			return !dot
-		})
-	}
 	syntax.Walk(f.Syntax, func(n syntax.Node) bool {
+		if id, ok := n.(*syntax.Ident); ok && !slices.Contains(l.Names, id.Name) {
+			l.Names = append(l.Names, id.Name)
+		}
 		stmt, ok := n.(syntax.Stmt)
 		if !ok {
 			return true
@@ -135,23 +127,16 @@ func (f *File) Lines(marks bool) *Lines {
 		start, end := stmt.Span()
 		switch s := stmt.(type) {
 		case *syntax.DefStmt:
-			bind(s.Name)
-			for _, p := range s.Params {
-				bind(p)
-			}
 			end = before(s.Body, start)
 		case *syntax.ForStmt:
-			bind(s.Vars)
 			_, end = s.X.Span()
 		case *syntax.WhileStmt:
 			_, end = s.Cond.Span()
 		case *syntax.IfStmt:
 			_, end = s.Cond.Span()
-		case *syntax.AssignStmt:
-			bind(s.LHS)
 		case *syntax.LoadStmt:
 			for _, id := range s.To {
-				bind(id)
+				l.Names = append(l.Names, id.Name)
 			}
 			return false // it has been carried out by the time it is seen
 		}

@@ -93,7 +93,7 @@ while False:
 			t.Errorf("marks %v:\n%s, want\n%s", marks, got, want)
 		}
 	}
-	if l := file.Lines(true); !slices.Equal(l.Names, []string{"b", "x", "f", "a", "y", "z"}) {
+	if l := file.Lines(true); !slices.Equal(l.Names, []string{"b", "x", "f", "a", "y", "z", "False"}) {
 		t.Errorf("names %v", l.Names)
 	}
 }
