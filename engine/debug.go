@@ -96,6 +96,7 @@ type Debugged struct {
 	Stopped *Stopped     `cbor:",omitempty"`
 	Waits   bool         `cbor:",omitempty"` // for other ranks, for a while now
 	Goes    bool         `cbor:",omitempty"` // the wait is over
+	Ended   bool         `cbor:",omitempty"` // main has returned: the rank has nothing more to stop at
 	Values  []DebugValue `cbor:",omitempty"`
 }
 

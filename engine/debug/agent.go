@@ -129,6 +129,13 @@ func (a *Agent) Begin(r Recipe) {
 	}
 }
 
+// Returned is called when main has returned. The rank may wait for others to come to their end.
+func (a *Agent) Returned() {
+	if a.End(); a.attended {
+		_ = a.send(&engine.Debugged{Ended: true})
+	}
+}
+
 // End is called when the recipe's thread has ended.
 func (a *Agent) End() {
 	a.mu.Lock()

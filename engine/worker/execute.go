@@ -98,6 +98,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	if _, err := starlark.Call(thread, main, nil, nil); err != nil {
 		return lang.Explain(thread, err)
 	}
+	w.debug.Returned()
 	if err := u.Dist.Finish(); err != nil {
 		return err
 	}

@@ -632,3 +632,22 @@ func TestHeld(t *testing.T) {
 	s.finish()
 	s.same()
 }
+
+// A rank whose main has returned has ended, also while it waits for another to do so.
+func TestReturned(t *testing.T) {
+	s := launch(t, options(t, `def main():
+    x = tensor.ones(2)
+    y = x * 2.0
+    if dist.rank() == 0:
+        run.log(y = y.sum().item())
+`, 2)).start()
+	s.do("break 5", "continue")
+	if err := s.await(s.context(), func() bool { return s.base.ranks[1].State == Ended }); err != nil {
+		t.Fatal(err)
+	}
+	s.want("changed y", "recipe.star:3")
+	s.do("back")
+	s.at(4, 0)
+	s.finish()
+	s.same()
+}

@@ -86,6 +86,8 @@ func (w *world) heard(m *engine.Debugging) {
 		switch {
 		case d.Stopped != nil:
 			r.State, r.Stop = Held, d.Stopped
+		case d.Ended:
+			r.State = Ended
 		case d.Goes && r.State == Waits:
 			r.State = Executes
 		case d.Waits && r.State == Executes:
