@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -24,7 +23,7 @@ import (
 )
 
 // digests compares the parameters after each update.
-func (k *check) digests(s span, again *replay.Again) *Difference {
+func (k *check) digests(s span, again *replay.Again) (first *Difference) {
 	from, to := k.boundary(s.from).Updates, k.boundary(s.to).Updates
 	k.verdict.Updates += to - from
 	packed := k.run.made.digests
@@ -39,36 +38,33 @@ func (k *check) digests(s span, again *replay.Again) *Difference {
 			}
 		}
 	}
-	text := func(sum [records.DigestSize]byte, is bool) string {
-		if !is {
-			return "none"
-		}
-		return hex.EncodeToString(sum[:])
-	}
-	var first *Difference
-	for rank := range max(len(packed), len(again.Digests)) {
-		var want, got map[int64][records.DigestSize]byte
-		if rank < len(packed) {
-			want = packed[rank]
-		}
-		if rank < len(again.Digests) {
-			got = again.Digests[rank]
-		}
-		for _, side := range []map[int64][records.DigestSize]byte{want, got} {
-			for n := range side {
-				a, isA := want[n]
-				b, isB := got[n]
-				if n > from && n <= to && (a != b || isA != isB) && (first == nil || n < first.update) {
-					step, known := replay.StepAfter(k.run.made.marks, n)
-					if !known {
-						step = n
-					}
-					first = &Difference{Step: step, What: fmt.Sprintf("the parameters of rank %d after update %d", rank, n), Packed: text(a, isA), Here: text(b, isB), at: n, update: n, rank: rank}
+	for _, side := range [][]map[int64][records.DigestSize]byte{packed, again.Digests} {
+		for rank, made := range side {
+			for n := range made {
+				a, b := digestOf(packed, rank, n), digestOf(again.Digests, rank, n)
+				if a == b || n <= from || n > to || first != nil && n >= first.update {
+					continue
 				}
+				step, known := replay.StepAfter(k.run.made.marks, n)
+				if !known {
+					step = n
+				}
+				first = &Difference{Step: step, What: fmt.Sprintf("the parameters of rank %d after update %d", rank, n), Packed: a, Here: b, at: n, update: n, rank: rank}
 			}
 		}
 	}
 	return first
+}
+
+const none = "none"
+
+func digestOf(all []map[int64][records.DigestSize]byte, rank int, update int64) string {
+	if rank < len(all) {
+		if sum, is := all[rank][update]; is {
+			return hex.EncodeToString(sum[:])
+		}
+	}
+	return none
 }
 
 // reached is the last update of the rank that came least far, and of the one that came furthest.
@@ -98,10 +94,6 @@ type pointValue struct {
 	order int
 }
 
-func (v pointValue) same(o pointValue) bool {
-	return v.exact == o.exact && (!v.exact || v.bits == o.bits)
-}
-
 func keyed(list []numbered) map[pointKey]pointValue {
 	all, nth := make(map[pointKey]pointValue, len(list)), map[pointKey]int{}
 	for i, p := range list {
@@ -115,47 +107,38 @@ func keyed(list []numbered) map[pointKey]pointValue {
 }
 
 // points compares the metrics.
-func (k *check) points(s span, again *replay.Again) (*Difference, error) {
-	packed := k.run.made.within(k.boundary(s.from).Points, k.boundary(s.to).Points)
-	var here []numbered
-	err := again.DB.EachPoint(again.ID, func(seq int64, p *records.Point) { here = append(here, numbered{seq, *p}) })
-	if err != nil {
+func (k *check) points(s span, again *replay.Again) (first *Difference, err error) {
+	var list []numbered
+	if err := again.DB.EachPoint(again.ID, func(seq int64, p *records.Point) { list = append(list, numbered{seq, *p}) }); err != nil {
 		return nil, err
 	}
-	want, got := keyed(packed), keyed(here)
+	want, got := keyed(k.run.made.recorded(k.boundary(s.from), k.boundary(s.to))), keyed(list)
 	k.verdict.Points += len(want)
 	more := k.run.made.detail.Status == history.Done || !k.boundary(s.to).End // otherwise the replay may have come further
-	var first *Difference
-	consider := func(key pointKey, at int) {
-		a, isA := want[key]
-		b, isB := got[key]
-		if isA && isB && a.same(b) || !isA && !more {
-			return
+	text := func(v pointValue, is bool) string {
+		if !is {
+			return none
 		}
-		text := func(v pointValue, is bool) string {
-			if !is {
-				return "none"
+		return records.Float(math.Float64frombits(v.bits)).String()
+	}
+	for _, side := range []map[pointKey]pointValue{want, got} {
+		for key, v := range side {
+			a, isA := want[key]
+			b, isB := got[key]
+			if isA && isB && a.exact == b.exact && (!a.exact || a.bits == b.bits) || !isA && !more {
+				continue
 			}
-			return records.Float(math.Float64frombits(v.bits)).String()
-		}
-		d := &Difference{Step: key.step, Operation: "log", What: fmt.Sprintf("%s at step %d", key.name, key.step), Packed: text(a, isA), Here: text(b, isB), at: k.updatesAt(key), after: 1 + at}
-		if key.rank > 0 {
-			d.What += fmt.Sprintf(" of rank %d", key.rank)
-		}
-		if a.exact != b.exact && isA && isB {
-			d.What += fmt.Sprintf(", which is exact: %t in the pack, %t here", a.exact, b.exact)
-		}
-		if first == nil || cmp.Or(cmp.Compare(d.at, first.at), cmp.Compare(d.after, first.after)) < 0 {
-			d.Line = k.lineOf("log", key.name)
-			first = d
-		}
-	}
-	for key, v := range want {
-		consider(key, v.order)
-	}
-	for key, v := range got {
-		if _, is := want[key]; !is {
-			consider(key, v.order)
+			d := &Difference{Step: key.step, Operation: "log", What: fmt.Sprintf("%s at step %d", key.name, key.step), Packed: text(a, isA), Here: text(b, isB), at: k.updatesAt(key), after: 1 + v.order}
+			if key.rank > 0 {
+				d.What += fmt.Sprintf(" of rank %d", key.rank)
+			}
+			if a.exact != b.exact && isA && isB {
+				d.What += fmt.Sprintf(", which is exact: %t in the pack, %t here", a.exact, b.exact)
+			}
+			if first == nil || d.before(first) < 0 {
+				d.Line = k.lineOf("log", key.name)
+				first = d
+			}
 		}
 	}
 	return first, nil
@@ -192,7 +175,7 @@ func (k *check) states(s span, again *replay.Again) (list []*Difference, err err
 		if i == s.to {
 			step = replay.Saved
 		}
-		here := "none"
+		here := none
 		if info, err := again.Store.Find(again.UID, checkpoints.Step(step)); err == nil {
 			here = try.To(again.Store.Sum(again.UID, info.Ref()))
 		}
@@ -208,41 +191,21 @@ func (k *check) states(s span, again *replay.Again) (list []*Difference, err err
 // run, nothing else.
 func (k *check) kept(s span, again *replay.Again) (_ *Difference, err error) {
 	defer try.Caught(&err)
-	type key struct {
-		step       int64
-		name, kind string
-	}
-	index := func(db *history.DB, id int64) map[key]string {
-		all := map[key]string{}
-		for _, a := range try.To(db.Artifacts(id)) {
-			step := int64(-1)
-			if a.Step != nil {
-				step = *a.Step
-			}
-			all[key{step, a.Name, a.Kind}] = a.SHA256
-		}
-		return all
-	}
-	packed, here := index(k.run.db, k.run.made.id), index(again.DB, again.ID)
-	for _, a := range try.To(k.run.db.Artifacts(k.run.made.id)) {
+	packed, here := try.To(k.run.db.Artifacts(k.run.made.id)), try.To(again.DB.Artifacts(again.ID))
+	for _, a := range packed {
 		try.To(k.run.db.Content(&a)) // compares its SHA-256
 	}
-	whole := s.from < 0 && k.target(s.to) == nil
-	var first *Difference
-	for _, side := range []map[key]string{packed, here} {
-		for at := range side {
-			a, isA := packed[at]
-			b, isB := here[at]
-			if a == b || !whole && (!isB || at.step < 0) || isA && isB && a == b {
-				continue
-			}
-			d := &Difference{Step: max(at.step, 0), Operation: at.kind, What: fmt.Sprintf("the artifact %s", at.name), Packed: cmp.Or(a, "none"), Here: cmp.Or(b, "none"), at: math.MaxInt64 / 2, after: math.MaxInt - 2}
-			if first == nil || at.step < first.Step {
-				first = d
-			}
-		}
+	_, d := replay.DifferentArtifact(here, packed, s.from < 0 && k.target(s.to) == nil)
+	if d == nil {
+		return nil, nil
 	}
-	return first, nil
+	text := func(sum any) string {
+		if sum == nil {
+			return none
+		}
+		return fmt.Sprint(sum)
+	}
+	return &Difference{Step: max(d.Step, 0), Operation: d.Kind, What: "the artifact " + d.Artifact, Packed: text(d.B), Here: text(d.A), at: math.MaxInt64 / 2, after: math.MaxInt - 2}, nil
 }
 
 // files compares the files that were read: only those of the run may be.
@@ -254,7 +217,7 @@ func (k *check) files(again *replay.Again) (_ *Difference, err error) {
 	}
 	for _, f := range try.To(again.DB.Get(again.ID)).DataFiles {
 		if !sums[f.SHA256] {
-			return &Difference{Operation: "read", Line: f.Position, What: "the file " + filepath.Base(f.Path), Packed: "none", Here: f.SHA256, at: -1}, nil
+			return &Difference{Operation: "read", Line: f.Position, What: "the file " + filepath.Base(f.Path), Packed: none, Here: f.SHA256, at: -1}, nil
 		}
 	}
 	return nil, nil

@@ -10,11 +10,11 @@ import (
 	"archive/zip"
 	"bufio"
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -74,74 +74,47 @@ var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (a *archive) add(name string, write func(io.Writer) error) (err error) {
 	defer try.Caught(&err)
-	to := try.To(a.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store, Modified: epoch}))
-	sum := newSummed(to)
-	out := bufio.NewWriterSize(sum, 1<<20)
-	err = write(out)
-	if err == nil {
-		err = out.Flush()
-	}
-	m := member{name: name, sum: sum.end()}
-	try.Ok(err)
-	a.members = append(a.members, m)
+	to := summed{try.To(a.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store, Modified: epoch})), sha256.New()}
+	out := bufio.NewWriterSize(to, 1<<20)
+	try.Ok(write(out))
+	try.Ok(out.Flush())
+	a.members = append(a.members, member{name, [sha256.Size]byte(to.sum.Sum(nil))})
 	return nil
 }
 
-// end writes what the members are committed with, and the signature that sign makes of the root; nil: none.
+// end writes what commits to the members, and the signature that sign makes of the root; nil: none.
 func (a *archive) end(sign func(root string) ([]byte, error)) (root string, err error) {
 	defer try.Caught(&err)
-	var manifest strings.Builder
+	var manifest []byte
 	for _, m := range a.members {
-		manifest.WriteString(m.line())
+		manifest = append(manifest, m.line()...)
 	}
 	sum := rootOf(a.members)
 	root = hex.EncodeToString(sum[:])
-	try.Ok(a.add(manifestName, func(w io.Writer) error { _, err := io.WriteString(w, manifest.String()); return err }))
-	try.Ok(a.add(rootName, func(w io.Writer) error { _, err := io.WriteString(w, root+"\n"); return err }))
+	try.Ok(a.add(manifestName, whole(manifest)))
+	try.Ok(a.add(rootName, whole([]byte(root+"\n"))))
 	if sign != nil {
-		signature := try.To(sign(root))
-		try.Ok(a.add(signatureName, func(w io.Writer) error { _, err := w.Write(signature); return err }))
+		try.Ok(a.add(signatureName, whole(try.To(sign(root)))))
 	}
 	return root, a.zip.Close()
 }
 
+// whole writes a member that is in memory.
+func whole(content []byte) func(io.Writer) error {
+	return func(w io.Writer) error { _, err := w.Write(content); return err }
+}
+
 // summed passes on what is written, and computes its SHA-256 meanwhile on another core.
 type summed struct {
-	to    io.Writer
-	parts chan []byte
-	free  chan []byte
-	sum   chan [sha256.Size]byte
+	to  io.Writer
+	sum hash.Hash
 }
 
-func newSummed(to io.Writer) *summed {
-	s := &summed{to, make(chan []byte, 4), make(chan []byte, 8), make(chan [sha256.Size]byte, 1)}
-	go func() {
-		sum := sha256.New()
-		for part := range s.parts {
-			sum.Write(part)
-			select {
-			case s.free <- part:
-			default:
-			}
-		}
-		s.sum <- [sha256.Size]byte(sum.Sum(nil))
-	}()
-	return s
-}
-
-func (s *summed) Write(p []byte) (int, error) {
-	var buffer []byte
-	select {
-	case buffer = <-s.free:
-	default:
-	}
-	s.parts <- append(buffer[:0], p...) // the caller reuses p
+func (s summed) Write(p []byte) (int, error) {
+	done := make(chan struct{})
+	go func() { defer close(done); s.sum.Write(p) }()
+	defer func() { <-done }()
 	return s.to.Write(p)
-}
-
-func (s *summed) end() [sha256.Size]byte {
-	close(s.parts)
-	return <-s.sum
 }
 
 // Broken is the error of a pack that is not as drun has written it.
@@ -164,8 +137,7 @@ type Pack struct {
 
 	file    *os.File
 	members map[string]*zip.File
-	names   []string          // of the members that are committed to, in order
-	sums    map[string]string // their SHA-256
+	sums    map[string]string // the SHA-256 of those that are committed to
 	signed  []byte
 }
 
@@ -197,18 +169,16 @@ func Open(path string) (_ *Pack, err error) {
 	}
 	p := &Pack{Path: path, file: file, members: map[string]*zip.File{}, sums: map[string]string{}}
 	defer try.CaughtOr(&err, func() { file.Close() })
-	info := try.To(file.Stat())
-	if !info.Mode().IsRegular() || !IsPack(path) {
+	if !IsPack(path) {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "%s is not a pack", path), "drun pack RUN makes one")
 	}
-	p.Bytes = info.Size()
+	p.Bytes = try.To(file.Stat()).Size()
 	in, err := zip.NewReader(file, p.Bytes)
 	if err != nil {
 		return nil, p.broken("it cannot be read as a zip archive (%v)", err)
 	}
-	try.Ok(p.checkNames(in.File))
-	try.Ok(p.checkBytes(in.File))
-	if sum := p.signed; sum != nil {
+	try.Ok(p.checkBytes(try.To(p.checkNames(in.File))))
+	if p.signed != nil {
 		p.Signer = try.To(p.signer())
 	}
 	return p, nil
@@ -230,104 +200,57 @@ func validName(name string) bool {
 	return known().MatchString(name) && fs.ValidPath(name) && utf8.ValidString(name) && len(name) < 1000 && !strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || !unicode.IsPrint(r) })
 }
 
-// checkNames refuses members that a pack does not have, before anything is read.
-func (p *Pack) checkNames(files []*zip.File) error {
+// checkNames refuses members that a pack does not have, before anything is read, and returns those that are committed to.
+func (p *Pack) checkNames(files []*zip.File) (committed []*zip.File, err error) {
 	ends := []string{manifestName, rootName}
 	if n := len(files); n > 0 && files[n-1].Name == signatureName {
 		ends = append(ends, signatureName)
 	}
-	if len(files) < len(ends)+2 {
-		return p.broken("members are missing")
-	}
+	n := max(0, len(files)-len(ends))
 	for i, f := range files {
-		switch at := i - (len(files) - len(ends)); {
-		case at >= 0 && f.Name != ends[at]:
-			return p.broken("its member %q should be %s", f.Name, ends[at])
-		case at < 0 && !validName(f.Name):
-			return p.broken("it has a member %q", f.Name)
-		case at < 0 && i > 0 && files[i-1].Name >= f.Name:
-			return p.broken("its member %q is not in order", f.Name)
-		case f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 || f.UncompressedSize64 > uint64(p.Bytes):
-			return p.broken("its member %q has an impossible size", f.Name)
-		case at >= 0 && f.UncompressedSize64 > 64<<20:
-			return p.broken("its %s is too large", f.Name)
+		switch {
+		case i >= n && f.Name != ends[i-n]:
+			return nil, p.broken("its member %q should be %s", f.Name, ends[i-n])
+		case i < n && !validName(f.Name):
+			return nil, p.broken("it has a member %q", f.Name)
+		case i < n && i > 0 && files[i-1].Name >= f.Name:
+			return nil, p.broken("its member %q is not in order", f.Name)
+		case f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 || f.UncompressedSize64 > uint64(p.Bytes), f.Name == signatureName && f.UncompressedSize64 > 1<<20:
+			return nil, p.broken("its member %q has an impossible size", f.Name)
 		}
 		p.members[f.Name] = f
 	}
-	for _, name := range []string{"README.txt", chainName, historyName, logsName, metricsName, runName} {
+	for _, name := range append(ends, "README.txt", chainName, historyName, logsName, metricsName, runName) {
 		if p.members[name] == nil {
-			return p.broken("%s is missing", name)
+			return nil, p.broken("%s is missing", name)
 		}
 	}
-	return nil
+	return files[:n], nil
 }
 
 // checkBytes writes the pack again from its members, and compares.
-func (p *Pack) checkBytes(files []*zip.File) (err error) {
+func (p *Pack) checkBytes(committed []*zip.File) (err error) {
 	defer try.Caught(&err)
 	same := &comparing{with: bufio.NewReaderSize(io.NewSectionReader(p.file, 0, p.Bytes), 1<<20)}
 	again := newArchive(same)
-	var manifest, root bytes.Buffer
-	for _, f := range files {
-		content := try.To(p.raw(f))
-		err := again.add(f.Name, func(w io.Writer) error {
-			switch f.Name {
-			case manifestName:
-				w = io.MultiWriter(w, &manifest)
-			case rootName:
-				w = io.MultiWriter(w, &root)
-			}
-			_, err := io.Copy(w, content)
-			return err
-		})
-		if err != nil {
-			return p.differs(err, f.Name)
+	for _, f := range committed {
+		content := try.To(p.read(f.Name))
+		if err := again.add(f.Name, func(w io.Writer) error { _, err := io.Copy(w, content); return err }); err != nil {
+			return p.differs(err, "%s was changed", f.Name)
 		}
 	}
-	if err := again.zip.Close(); err != nil || same.at != p.Bytes {
-		return p.differs(cmp.Or(err, errDiffers), "its directory")
-	}
-	ends := again.members[:len(files)]
-	if ends[len(ends)-1].name == signatureName {
-		ends = ends[:len(ends)-1]
-	}
-	committed := ends[:len(ends)-2]
-	lines := strings.SplitAfter(manifest.String(), "\n")
-	for i, m := range committed {
-		p.names = append(p.names, m.name)
+	for _, m := range again.members {
 		p.sums[m.name] = hex.EncodeToString(m.sum[:])
-		if i >= len(lines) || lines[i] != m.line() {
-			return p.broken("%s does not have the SHA-256 that %s says", m.name, manifestName)
-		}
 	}
-	if len(lines) != len(committed)+1 || lines[len(committed)] != "" {
-		return p.broken("%s does not list its members", manifestName)
+	var sign func(string) ([]byte, error)
+	if p.members[signatureName] != nil {
+		p.signed = try.To(io.ReadAll(try.To(p.read(signatureName))))
+		sign = func(string) ([]byte, error) { return p.signed, nil }
 	}
-	sum := rootOf(committed)
-	p.Root = hex.EncodeToString(sum[:])
-	if root.String() != p.Root+"\n" {
-		return p.broken("%s is not the root of what %s lists", rootName, manifestName)
-	}
-	if f := p.members[signatureName]; f != nil {
-		p.signed = try.To(io.ReadAll(try.To(p.raw(f))))
+	if p.Root, err = again.end(sign); err != nil || same.at != p.Bytes {
+		return p.differs(err, "%s, %s or the archive's directory was changed", manifestName, rootName)
 	}
 	return nil
-}
-
-func (p *Pack) differs(err error, where string) error {
-	if errors.Is(err, errDiffers) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return p.broken("%s was changed", where)
-	}
-	return err
-}
-
-// raw is the content of a member as it lies in the file.
-func (p *Pack) raw(f *zip.File) (io.Reader, error) {
-	content, err := f.OpenRaw()
-	if err != nil {
-		return nil, p.broken("%s cannot be read (%v)", f.Name, err)
-	}
-	return content, nil
 }
 
 // read is the content of a member.
@@ -343,6 +266,28 @@ func (p *Pack) read(name string) (*io.SectionReader, error) {
 	return io.NewSectionReader(p.file, offset, int64(f.UncompressedSize64)), nil
 }
 
+// same compares a member with what is written again; what it should be is for the error.
+func (p *Pack) same(name, should string, write func(io.Writer) error) error {
+	content, err := p.read(name)
+	if err != nil {
+		return err
+	}
+	c := &comparing{with: content}
+	out := bufio.NewWriterSize(c, 1<<18)
+	if err = errors.Join(write(out), out.Flush()); err == nil && c.at == content.Size() {
+		return nil
+	}
+	return p.differs(err, "%s is not %s", name, should)
+}
+
+// differs is the error of a comparison that failed with err, or that ended too early without one.
+func (p *Pack) differs(err error, format string, args ...any) error {
+	if err == nil || errors.Is(err, errDiffers) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return p.broken(format, args...)
+	}
+	return err
+}
+
 // comparing takes what should be the same bytes as a file's.
 type comparing struct {
 	with   io.Reader
@@ -353,14 +298,12 @@ type comparing struct {
 var errDiffers = errors.New("another byte")
 
 func (c *comparing) Write(b []byte) (int, error) {
-	if cap(c.buffer) < len(b) {
-		c.buffer = make([]byte, len(b))
-	}
-	if _, err := io.ReadFull(c.with, c.buffer[:len(b)]); err != nil {
+	c.buffer = slices.Grow(c.buffer[:0], len(b))[:len(b)]
+	if _, err := io.ReadFull(c.with, c.buffer); err != nil {
 		return 0, err
 	}
 	c.at += int64(len(b))
-	if !bytes.Equal(c.buffer[:len(b)], b) {
+	if !bytes.Equal(c.buffer, b) {
 		return 0, errDiffers
 	}
 	return len(b), nil

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"archive/zip"
 	"bytes"
 	"cmp"
 	"crypto/sha256"
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,7 +22,11 @@ import (
 	"testing"
 
 	"drun/checkpoints"
+	"drun/engine"
+	"drun/engine/recipetest"
+	"drun/engine/run"
 	"drun/history"
+	"drun/internal/exit"
 	"drun/internal/try"
 )
 
@@ -39,7 +45,7 @@ func forge(t testing.TB, file string) *forgery {
 	ok(t, err)
 	defer p.Close()
 	f := &forgery{t: t, dir: t.TempDir(), members: map[string][]byte{}, states: map[int64]string{}}
-	for _, name := range p.names {
+	for _, name := range slices.Sorted(maps.Keys(p.sums)) {
 		content, err := p.read(name)
 		ok(t, err)
 		f.members[name], err = io.ReadAll(content)
@@ -89,8 +95,7 @@ func (f *forgery) write(out string) (err error) {
 		store := try.To(checkpoints.Open(filepath.Join(f.t.TempDir(), "store")))
 		defer store.Close()
 		c := &chain{}
-		c.Links = try.To(m.links(func(step int64) (sum string, kept bool, err error) {
-			defer try.Caught(&err)
+		c.Links = try.To(m.links(func(step int64) (sum string, kept bool) {
 			content, kept := f.members[checkpointName(step)]
 			if kept {
 				l, score, parts, err := readState(io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))))
@@ -98,9 +103,9 @@ func (f *forgery) write(out string) (err error) {
 				try.To(store.SaveAfter(l.Points, "x", step, score, parts))
 				sum = try.To(store.Sum("x", checkpoints.Step(step)))
 			} else {
-				sum = old[step].State
+				sum = old[step]
 			}
-			return cmp.Or(f.states[step], sum), kept, nil
+			return cmp.Or(f.states[step], sum), kept
 		}))
 		for name, write := range try.To(m.derived(c)) {
 			var b bytes.Buffer
@@ -176,26 +181,28 @@ func (f *forgery) text(name, old, text string) {
 	f.members[name] = bytes.Replace(f.members[name], []byte(old), []byte(text), 1)
 }
 
+// graft replaces all that was recorded from a step on by that of another run, and makes it fit.
+func (f *forgery) graft(theirs *forgery, from int) {
+	f.sql("ATTACH ? AS b; UPDATE updates SET digests = substr(digests, 1, 8 * ?) || (SELECT substr(digests, 8 * ? + 1) FROM b.updates u WHERE u.rank = updates.rank AND u.first = updates.first)", theirs.path(), from, from)
+	for slot := range 32 {
+		f.sql(fmt.Sprintf(`ATTACH ? AS b; UPDATE metric_blocks SET v%[1]d = (SELECT o.value FROM metrics m JOIN b.metrics o ON o.name = m.name AND o.step = m.step WHERE m.seq = metric_blocks.seq + %[1]d)
+			WHERE superseded = 0 AND seq + %[1]d IN (SELECT seq FROM metrics WHERE step >= ? AND name = 'loss')`, slot), theirs.path(), from)
+	}
+	f.summarise()
+	for name, state := range theirs.members {
+		step := int64(0)
+		if _, err := fmt.Sscanf(name, "checkpoints/%d.", &step); err == nil && step >= int64(from) {
+			f.members[name] = state
+			f.sql("ATTACH ? AS b; UPDATE checkpoints SET score = (SELECT score FROM b.checkpoints o WHERE o.step = checkpoints.step) WHERE step = ?", theirs.path(), step)
+		}
+	}
+}
+
 // A packer who makes all sums fit is found by what is run again, in the segment that was forged; when that is not drawn,
 // he is not.
 func TestForged(t *testing.T) {
 	file, _ := packOf(t, 1)
 	other, _ := packOf(t, 2)
-	graft := func(f *forgery, from int) {
-		theirs := forge(t, other)
-		f.sql("ATTACH ? AS b; UPDATE updates SET digests = substr(digests, 1, 8 * ?) || (SELECT substr(digests, 8 * ? + 1) FROM b.updates u WHERE u.rank = updates.rank AND u.first = updates.first)", theirs.path(), from, from)
-		for slot := range 32 {
-			f.sql(fmt.Sprintf(`ATTACH ? AS b; UPDATE metric_blocks SET v%[1]d = (SELECT v%[1]d FROM b.metric_blocks o WHERE o.seq = metric_blocks.seq AND o.superseded = 0)
-				WHERE superseded = 0 AND seq + %[1]d IN (SELECT seq FROM metrics WHERE step >= ? AND name = 'loss')`, slot), theirs.path(), from)
-		}
-		f.summarise()
-		for step := range int64(24) {
-			if name := checkpointName(step); step >= int64(from) && theirs.members[name] != nil {
-				f.members[name] = theirs.members[name]
-				f.sql("ATTACH ? AS b; UPDATE checkpoints SET score = (SELECT score FROM b.checkpoints o WHERE o.step = checkpoints.step) WHERE step = ?", theirs.path(), step)
-			}
-		}
-	}
 	const step, log, save = "train.star:14:17", "train.star:16:16", "train.star:21:28"
 	for name, c := range map[string]struct {
 		change    func(f *forgery)
@@ -214,11 +221,19 @@ func TestForged(t *testing.T) {
 		"optimizer": {func(f *forgery) { f.tensor(18, "opt/exp_avg.0") }, 3, 18, "save", save, "checkpoint of step 18"},
 		"a score":   {func(f *forgery) { f.score(12, "1") }, 2, 12, "save", save, "checkpoint of step 12"},
 		"unkept":    {func(f *forgery) { delete(f.members, checkpointName(12)); f.states[12] = strings.Repeat("a", 64) }, 2, 12, "save", save, "checkpoint of step 12"},
-		"a graft":   {func(f *forgery) { graft(f, 13) }, 3, 13, "step", step, "after update 14"},
+		"a graft":   {func(f *forgery) { f.graft(forge(t, other), 13) }, 3, 13, "step", step, "after update 14"},
 		"inexact": {func(f *forgery) {
 			f.sql("UPDATE metric_blocks SET p0 = p0 - 1 WHERE seq = 1 AND p0 % 2 = 1")
 			f.summarise()
 		}, 0, 0, "log", log, "exact: false in the pack"},
+		"the recipe": {func(f *forgery) {
+			source := bytes.Replace(f.members["source/train.star"], []byte(".square()"), []byte(".abs()"), 1)
+			sum := sha256.Sum256(source)
+			f.sql("UPDATE sources SET content = ?, sha256 = ?", source, hex.EncodeToString(sum[:]))
+			f.sql("UPDATE run_sources SET sha256 = ?", hex.EncodeToString(sum[:]))
+		}, 0, 0, "step", step, "after update 1"},
+		"the seed":    {func(f *forgery) { f.sql("UPDATE runs SET seed = 2") }, 0, 0, "step", step, "after update 1"},
+		"a parameter": {func(f *forgery) { f.sql("UPDATE params SET value = '0.02' WHERE name = 'lr'") }, 0, 0, "step", step, "after update 1"},
 		"artifact": {func(f *forgery) {
 			sum := sha256.Sum256([]byte("better"))
 			f.sql("INSERT INTO contents VALUES (?, x'626574746572')", hex.EncodeToString(sum[:]))
@@ -255,6 +270,22 @@ func TestForged(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A run that goes on from step 300 as one of another seed, with its metrics, digests and checkpoints, is refused with the step named.
+func TestGraft(t *testing.T) {
+	recipe := strings.NewReplacer("24)", "360)", "% 6 ", "% 60 ").Replace(recipetest.Training)
+	var runs [2]*forgery
+	for i := range runs {
+		file, _ := packed(t, t.TempDir(), recipe, func(o *run.Options) { o.Nproc, o.Seed = 2, int64(i) })
+		runs[i] = forge(t, file)
+	}
+	runs[0].graft(runs[1], 300)
+	v, err := verified(t, runs[0].pack(), Checking{Full: true})
+	ok(t, err)
+	if d := v.First; v.Equal || d.Step != 300 || d.Operation != "step" || !strings.HasSuffix(d.Line, "train.star:14:17") || v.Of != 7 {
+		t.Errorf("%+v", v.First)
 	}
 }
 
@@ -372,5 +403,121 @@ func TestForgedStates(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// What drun does not write is refused, whatever its sums.
+func TestHostile(t *testing.T) {
+	file, _ := packOf(t, 1)
+	f := forge(t, file)
+	var names []string
+	var members []member
+	for _, name := range slices.Sorted(maps.Keys(f.members)) {
+		names, members = append(names, name), append(members, member{name, sha256.Sum256(f.members[name])})
+		f.members[manifestName] = append(f.members[manifestName], members[len(members)-1].line()...)
+	}
+	root := rootOf(members)
+	f.members[rootName] = []byte(hex.EncodeToString(root[:]) + "\n")
+	names = append(names, manifestName, rootName)
+	for what, c := range map[string]struct {
+		change func(z *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader
+		want   string
+	}{
+		"as it should be": {func(_ *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader { return list }, ""},
+		"compressed": {func(_ *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader {
+			list[0].Method = zip.Deflate
+			return list
+		}, `member "README.txt" has an impossible size`},
+		"a large signature": {func(_ *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader {
+			f.members[signatureName] = make([]byte, 2<<20)
+			return append(list, &zip.FileHeader{Name: signatureName, Modified: epoch})
+		}, `member "root.txt.sig" has an impossible size`},
+		"twice": {func(_ *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader {
+			return slices.Insert(list, 1, list[0])
+		}, `member "README.txt" is not in order`},
+		"another order": {func(_ *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader {
+			list[0], list[1] = list[1], list[0]
+			return list
+		}, "is not in order"},
+		"no root": {func(_ *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader {
+			return list[:len(list)-1]
+		}, "should be manifest.txt"},
+		"a link": {func(_ *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader {
+			list[0].SetMode(fs.ModeSymlink | 0o777)
+			return list
+		}, "was changed"},
+		"another time": {func(_ *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader {
+			list[2].Modified = epoch.AddDate(1, 0, 0)
+			return list
+		}, "was changed"},
+		"a comment": {func(z *zip.Writer, list []*zip.FileHeader) []*zip.FileHeader {
+			_ = z.SetComment("honest")
+			return list
+		}, "the archive's directory was changed"},
+	} {
+		var list []*zip.FileHeader
+		for _, name := range names {
+			list = append(list, &zip.FileHeader{Name: name, Modified: epoch})
+		}
+		path := filepath.Join(t.TempDir(), "hostile.zip")
+		out, err := os.Create(path)
+		ok(t, err)
+		defer out.Close()
+		z := zip.NewWriter(out)
+		for _, h := range c.change(z, list) {
+			w, err := z.CreateHeader(&zip.FileHeader{Name: h.Name, Method: h.Method, Modified: h.Modified, ExternalAttrs: h.ExternalAttrs, CreatorVersion: h.CreatorVersion})
+			ok(t, err)
+			_, err = w.Write(f.members[h.Name])
+			ok(t, err)
+		}
+		ok(t, z.Close())
+		p, err := Open(path)
+		if err == nil {
+			p.Close()
+		}
+		if c.want == "" && err != nil || c.want != "" && (!errors.As(err, new(*Broken)) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// Sizes that are not there.
+	whole, err := os.ReadFile(file)
+	ok(t, err)
+	at := bytes.LastIndex(whole, []byte("PK\x01\x02")) + 20 // in the directory: root.txt's two sizes
+	for _, n := range []int{4, 8} {
+		changed := slices.Clone(whole)
+		for i := range n {
+			changed[at+i] = 0x7f
+		}
+		path := filepath.Join(t.TempDir(), "sizes.zip")
+		ok(t, os.WriteFile(path, changed, 0o600))
+		if p, err := Open(path); !errors.As(err, new(*Broken)) || !strings.Contains(err.Error(), "impossible size") {
+			p.Close()
+			t.Errorf("an impossible size: %v", err)
+		}
+	}
+}
+
+// What another drun has made is shown, but not compared.
+func TestAnotherArithmetic(t *testing.T) {
+	file, _ := packOf(t, 1)
+	for change, want := range map[string][2]string{
+		"numerics = numerics + 1":            {fmt.Sprintf("version %d of", engine.Numerics+1), "use a newer drun"},
+		"numerics = numerics - 1":            {fmt.Sprintf("version %d of", engine.Numerics-1), "use the drun that made it, "},
+		"numerics = NULL":                    {"too old", ""},
+		"world_size = 60000":                 {"the run had 60000 ranks", ""},
+		"backend = 'mpi', deterministic = 0": {"only that repeats its bits", "--backend mpi"},
+	} {
+		f := forge(t, file)
+		f.sql("UPDATE runs SET " + change)
+		_, err := verified(t, f.pack(), Checking{Segments: 1})
+		if exit.CodeOf(err) != exit.Usage || !strings.Contains(fmt.Sprint(err), want[0]) || !strings.Contains(exit.HintOf(err), want[1]) {
+			t.Errorf("%s: %v, hint %s", change, err, exit.HintOf(err))
+		}
+	}
+	f := forge(t, file)
+	f.sql("PRAGMA user_version = 9000")
+	f.loose = true
+	if _, err := verified(t, f.pack(), Checking{Segments: 1}); errors.As(err, new(*Broken)) || !strings.Contains(fmt.Sprint(err), "newer drun") {
+		t.Errorf("tables of a newer drun: %v", err)
 	}
 }

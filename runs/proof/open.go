@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"os"
@@ -42,7 +41,6 @@ func (p *Pack) Run() (_ *Run, err error) {
 	r := &Run{pack: p, dir: try.To(scratch.Make("pack-"))}
 	defer try.CaughtOr(&err, r.dir.Remove)
 	r.Home = filepath.Join(r.dir.Path, "home")
-	try.Ok(os.Mkdir(r.Home, 0o700))
 	try.Ok(p.extract(historyName, filepath.Join(r.Home, historyName)))
 	db, id, err := history.OpenExtracted(r.Home)
 	if err != nil {
@@ -75,32 +73,26 @@ func (r *Run) read(id int64) (err error) {
 	origin, states := parseChain(string(text))
 	r.chain = &chain{Origin: origin}
 	expected := map[string]bool{historyName: true}
-	r.chain.Links = try.To(r.made.links(func(step int64) (string, bool, error) {
-		kept := p.members[checkpointName(step)] != nil
-		expected[checkpointName(step)] = kept
-		return states[step].State, kept, nil
+	there := func(name string) bool {
+		expected[name] = true
+		return p.members[name] != nil
+	}
+	r.chain.Links = try.To(r.made.links(func(step int64) (string, bool) {
+		return states[step], there(checkpointName(step))
 	}))
 	if origin != nil {
-		origin.Kept = p.members[originName] != nil
-		expected[originName] = origin.Kept
+		origin.Kept = there(originName)
 	}
 	for name, write := range try.To(r.made.derived(r.chain)) {
 		expected[name] = true
-		content := try.To(p.read(name))
-		same := &comparing{with: content}
-		out := bufio.NewWriterSize(same, 1<<16)
-		if err := errors.Join(write(out), out.Flush()); err != nil && p.differs(err, name) == err {
-			return err
-		} else if err != nil || same.at != content.Size() {
-			return p.broken("%s is not what %s says", name, historyName)
-		}
+		try.Ok(p.same(name, "what "+historyName+" says", write))
 	}
 	for _, f := range r.made.detail.DataFiles {
 		if name, is := dataName(r.made.detail, &f); is && p.sums["data/"+name] == f.SHA256 {
 			expected["data/"+name] = true
 		}
 	}
-	for _, name := range p.names {
+	for name := range p.sums {
 		if !expected[name] {
 			return p.broken("its member %s belongs to nothing in %s", name, historyName)
 		}
@@ -119,23 +111,20 @@ func (p *Pack) extract(name, path string) (err error) {
 }
 
 // restore puts the checkpoints of a pack into a store, each after comparing it with its sum in the chain.
-func (r *Run) restore(store *checkpoints.Store) (steps []int64, err error) {
+func (r *Run) restore(store *checkpoints.Store) (err error) {
 	defer try.Caught(&err)
-	uid := r.made.detail.UID
 	for _, l := range r.chain.Links {
 		if l.Kept {
-			try.Ok(r.restoreOne(store, checkpointName(l.Step), uid, l))
-			steps = append(steps, l.Step)
+			try.Ok(r.restoreOne(store, checkpointName(l.Step), r.made.detail.UID, l))
 		}
 	}
-	return steps, nil
+	return nil
 }
 
 func (r *Run) restoreOne(store *checkpoints.Store, name, uid string, want link) (err error) {
 	defer try.Caught(&err)
 	p := r.pack
-	content := try.To(p.read(name))
-	l, score, parts, err := readState(content)
+	l, score, parts, err := readState(try.To(p.read(name)))
 	if err != nil {
 		return p.broken("%s cannot be read: %s", name, err)
 	}
@@ -151,14 +140,10 @@ func (r *Run) restoreOne(store *checkpoints.Store, name, uid string, want link) 
 	info := try.To(store.Find(uid, checkpoints.Step(l.Step)))
 	view := try.To(store.ViewAll(info))
 	defer view.Close()
-	same := &comparing{with: content}
-	out := bufio.NewWriterSize(same, 1<<20)
-	err = errors.Join(writeState(out, view), out.Flush())
-	if err != nil && p.differs(err, name) == err {
-		return err
-	}
-	if err != nil || same.at != content.Size() || try.To(store.Sum(uid, info.Ref())) != want.State {
-		return p.broken("%s is not the state that %s commits to", name, chainName)
+	const should = "the state that " + chainName + " commits to"
+	try.Ok(p.same(name, should, func(w io.Writer) error { return writeState(w, view) }))
+	if try.To(store.Sum(uid, info.Ref())) != want.State {
+		return p.broken("%s is not %s", name, should)
 	}
 	return nil
 }
@@ -181,12 +166,7 @@ func (p *Pack) Unpack(home string) (_ *Unpacked, err error) {
 	if known := try.To(db.Known(uid)); known != 0 {
 		return nil, exit.Errorf(exit.Usage, "%s is in the history already, as run %d", r.Name, known)
 	}
-	steps := []int64{}
-	for _, l := range r.chain.Links {
-		if l.Kept {
-			steps = append(steps, l.Step)
-		}
-	}
+	steps := r.chain.kept()
 	if len(steps) > 0 {
 		store := try.To(checkpoints.Open(home))
 		defer store.Close()
@@ -194,7 +174,7 @@ func (p *Pack) Unpack(home string) (_ *Unpacked, err error) {
 			list, _ := store.List(uid)
 			_, _ = store.Delete(list...) // drun gc removes what stays
 		})
-		try.To(r.restore(store))
+		try.Ok(r.restore(store))
 	}
 	out := &Unpacked{Checkpoints: len(steps)}
 	out.ID, out.Name, err = db.Admit(r.db, r.made.id, steps)

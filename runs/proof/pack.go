@@ -54,16 +54,11 @@ func Write(home string, db *history.DB, id int64, path string, o Packing) (_ *Pa
 	defer store.Close()
 	members, c := try.To2(m.states(store, o.Weights))
 	maps.Copy(members, try.To(m.derived(c)))
-	members[historyName] = func(w io.Writer) error { return copyFile(w, filepath.Join(dir.Path, historyName)) }
+	members[historyName] = func(w io.Writer) error { _, err := copySummed(w, filepath.Join(dir.Path, historyName)); return err }
 	if o.Data {
 		maps.Copy(members, try.To(m.dataFiles()))
 	}
-	p := &Packed{File: path, Segments: len(c.Links), Notes: try.To(m.notes(home))}
-	for _, l := range c.Links {
-		if l.Kept {
-			p.Checkpoints++
-		}
-	}
+	p := &Packed{File: path, Segments: len(c.Links), Checkpoints: len(c.kept()), Notes: try.To(m.notes(home))}
 	out := try.To(os.OpenFile(filepath.Join(dir.Path, "pack"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600))
 	defer out.Close()
 	a := newArchive(out)
@@ -86,16 +81,6 @@ func Write(home string, db *history.DB, id int64, path string, o Packing) (_ *Pa
 	return p, sqldb.Sync(filepath.Dir(path))
 }
 
-func copyFile(w io.Writer, path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	_, err = io.Copy(w, file)
-	return err
-}
-
 // states are the members with checkpoints, and the chain that commits to them all.
 func (m *made) states(store *checkpoints.Store, weights string) (members map[string]func(io.Writer) error, c *chain, err error) {
 	defer try.Caught(&err)
@@ -108,40 +93,34 @@ func (m *made) states(store *checkpoints.Store, weights string) (members map[str
 			return writeState(w, view)
 		}
 	}
-	wanted := func(info checkpoints.Info) bool { return weights == "all" }
-	if ref, one := map[string]checkpoints.Ref{"last": checkpoints.Last, "best": checkpoints.Best}[weights]; one {
-		chosen, err := store.Find(m.detail.UID, ref)
-		if err != nil && !errors.As(err, new(*checkpoints.ErrNone)) {
-			return nil, nil, err
-		}
-		if err != nil && weights == "best" {
-			return nil, nil, exit.Errorf(exit.Usage, "run %s has no checkpoint with a score", m.detail.Name)
-		}
-		wanted = func(info checkpoints.Info) bool { return err == nil && info.Same(chosen) }
-	}
-	c.Links = try.To(m.links(func(step int64) (sum string, kept bool, err error) {
-		info, err := store.Find(m.detail.UID, checkpoints.Step(step))
+	find := func(uid string, ref checkpoints.Ref) (info checkpoints.Info, sum string) { // "": there is none, or it was removed
+		info, err := store.Find(uid, ref)
 		if errors.As(err, new(*checkpoints.ErrNone)) {
-			return "", false, nil // it was removed
-		}
-		if err == nil {
-			sum, err = store.Sum(info.Run, info.Ref())
-		}
-		if kept = wanted(info); kept {
-			keep(checkpointName(step), info)
-		}
-		return sum, kept, err
-	}))
-	if p := m.detail.Parent; p != nil {
-		parent := try.To(m.db.Get(p.ID))
-		info, err := store.Find(parent.UID, checkpoints.Step(p.Step))
-		if errors.As(err, new(*checkpoints.ErrNone)) {
-			return members, c, nil
+			return info, ""
 		}
 		try.Ok(err)
-		c.Origin = &link{Step: p.Step, State: try.To(store.Sum(info.Run, info.Ref())), Kept: weights != "none"}
-		if c.Origin.Kept {
-			keep(originName, info)
+		return info, try.To(store.Sum(info.Run, info.Ref()))
+	}
+	wanted := func(checkpoints.Info) bool { return weights == "all" }
+	if ref, one := map[string]checkpoints.Ref{"last": checkpoints.Last, "best": checkpoints.Best}[weights]; one {
+		chosen, sum := find(m.detail.UID, ref)
+		if sum == "" && weights == "best" {
+			return nil, nil, exit.Errorf(exit.Usage, "run %s has no checkpoint with a score", m.detail.Name)
+		}
+		wanted = chosen.Same
+	}
+	c.Links = try.To(m.links(func(step int64) (sum string, kept bool) {
+		info, sum := find(m.detail.UID, checkpoints.Step(step))
+		if kept = sum != "" && wanted(info); kept {
+			keep(checkpointName(step), info)
+		}
+		return sum, kept
+	}))
+	if p := m.detail.Parent; p != nil {
+		if info, sum := find(try.To(m.db.Get(p.ID)).UID, checkpoints.Step(p.Step)); sum != "" {
+			if c.Origin = (&link{Step: p.Step, State: sum, Kept: weights != "none"}); c.Origin.Kept {
+				keep(originName, info)
+			}
 		}
 	}
 	return members, c, nil
@@ -198,14 +177,18 @@ func (m *made) notes(home string) (notes []string, err error) {
 		return notes, nil
 	}
 	var secrets []engine.Param
-	for name, value := range d.Params {
-		if value == (history.Secret{}) {
+	for _, name := range slices.Sorted(maps.Keys(d.Params)) {
+		if d.Params[name] == (history.Secret{}) {
 			note("the value of the secret parameter %s is not in the pack: who checks it needs it", name)
 			secrets = append(secrets, engine.Param{Name: name, Value: "x"})
 		}
 	}
 	replay := try.To(record.NewReplay(m.db, home, d, secrets))
-	for _, line := range replay.Bundle.Calls("elapsed", "") {
+	clock := replay.Bundle.Calls("elapsed", "")
+	if len(clock) == 0 && replay.Bundle.Names("elapsed") {
+		clock = append(clock, "a place where run.elapsed has another name")
+	}
+	for _, line := range clock {
 		note("the recipe reads the clock at %s: what it computes from that differs each time, so run.log(…, exact = False) must mark it", line)
 	}
 	contents := map[string]records.DataFile{}

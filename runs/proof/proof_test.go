@@ -3,6 +3,7 @@ package proof
 import (
 	"bytes"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +25,7 @@ import (
 	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 )
 
@@ -42,6 +45,34 @@ var trained = struct {
 	homes map[int64]string
 }{packs: map[int64]string{}, homes: map[int64]string{}}
 
+// packed runs a recipe in a folder, and packs the run.
+func packed(t testing.TB, dir, recipe string, change func(*run.Options)) (file, home string) {
+	t.Helper()
+	path := filepath.Join(dir, "train.star")
+	ok(t, os.WriteFile(path, []byte(recipe), 0o600))
+	home = filepath.Join(dir, "home")
+	o := run.Options{Recipe: path, Nproc: 1, SeedGiven: true, Threads: 1, Timeout: time.Minute, History: record.History{Home: home, Name: "honest"}, Output: run.Output{Stdout: io.Discard, Stderr: io.Discard}}
+	change(&o)
+	r, err := run.Run(o)
+	ok(t, err)
+	if r.Code != exit.Done {
+		t.Fatal(r.Failure.Err())
+	}
+	file = filepath.Join(dir, "honest.zip")
+	_, err = write(t, home, file, Packing{Weights: "all"})
+	ok(t, err)
+	return file, home
+}
+
+// write packs the first run of a home.
+func write(t testing.TB, home, file string, p Packing) (*Packed, error) {
+	t.Helper()
+	db, err := history.OpenReadOnly(home)
+	ok(t, err)
+	defer db.Close()
+	return Write(home, db, 1, file, p)
+}
+
 // packOf is a pack of a run with a seed: of two ranks, with checkpoints of the steps 0, 6, 12 and 18.
 func packOf(t testing.TB, seed int64) (file, home string) {
 	t.Helper()
@@ -50,21 +81,7 @@ func packOf(t testing.TB, seed int64) (file, home string) {
 	if trained.packs[seed] == "" {
 		dir, err := os.MkdirTemp("", "proof-test-") // for all tests of this process
 		ok(t, err)
-		recipe := filepath.Join(dir, "train.star")
-		ok(t, os.WriteFile(recipe, []byte(recipetest.Training), 0o600))
-		home := filepath.Join(dir, "home")
-		r, err := run.Run(run.Options{Recipe: recipe, Nproc: 2, Seed: seed, SeedGiven: true, Threads: 1, Timeout: time.Minute, History: record.History{Home: home, Name: "honest"}, Output: run.Output{Stdout: io.Discard, Stderr: io.Discard}})
-		ok(t, err)
-		if r.Code != exit.Done {
-			t.Fatal(r.Failure.Err())
-		}
-		db, err := history.OpenReadOnly(home)
-		ok(t, err)
-		defer db.Close()
-		file := filepath.Join(dir, "honest.zip")
-		_, err = Write(home, db, r.ID, file, Packing{Weights: "all"})
-		ok(t, err)
-		trained.packs[seed], trained.homes[seed] = file, home
+		trained.packs[seed], trained.homes[seed] = packed(t, dir, recipetest.Training, func(o *run.Options) { o.Nproc, o.Seed = 2, seed })
 	}
 	return trained.packs[seed], trained.homes[seed]
 }
@@ -100,10 +117,7 @@ func TestHonest(t *testing.T) {
 		}
 	}
 	again := filepath.Join(t.TempDir(), "again.zip")
-	db, err := history.OpenReadOnly(home)
-	ok(t, err)
-	defer db.Close()
-	_, err = Write(home, db, 1, again, Packing{Weights: "all"})
+	_, err := write(t, home, again, Packing{Weights: "all"})
 	ok(t, err)
 	a, err := os.ReadFile(file)
 	ok(t, err)
@@ -241,6 +255,82 @@ func TestSpans(t *testing.T) {
 	} {
 		if got := fmt.Sprint(spans(c.drawn, c.starts)); got != c.want {
 			t.Errorf("%v from %v: %s, want %s", c.drawn, c.starts, got, c.want)
+		}
+	}
+}
+
+// Data that the pack does not list is a difference, and so is other data under a name that it lists.
+func TestData(t *testing.T) {
+	dir := t.TempDir()
+	numbers := filepath.Join(dir, "numbers.csv")
+	ok(t, os.WriteFile(numbers, []byte("1,2\n3,4\n"), 0o600))
+	file, home := packed(t, dir, "def main():\n    t = data.csv(\"numbers.csv\")\n    run.log(sum = t.x.sum().item())\n", func(*run.Options) {})
+	here := Checking{Full: true, Data: []string{dir}}
+	if v, err := verified(t, file, here); err != nil || !v.Equal {
+		t.Fatalf("%+v %v", v, err)
+	}
+	f := forge(t, file)
+	f.sql("DELETE FROM data_files")
+	v, err := verified(t, f.pack(), here)
+	ok(t, err)
+	if d := v.First; d == nil || d.Operation != "read" || d.What != "the file numbers.csv" || !strings.HasSuffix(d.Line, "train.star:2:17") {
+		t.Errorf("a file that is not listed: %+v", d)
+	}
+	f = forge(t, file)
+	f.sql("UPDATE data_files SET path = '../numbers.csv'")
+	if _, err := verified(t, f.pack(), here); exit.CodeOf(err) != exit.Usage || !strings.Contains(fmt.Sprint(err), "lay neither in its folder nor in a --data folder") {
+		t.Errorf("a path upwards: %v", err)
+	}
+
+	// What keeps others from repeating the run is named when it is packed.
+	other, err := sql.Open("sqlite3", filepath.Join(home, historyName))
+	ok(t, err)
+	_, err = other.Exec(`UPDATE runs SET deterministic = 0, world_size = 2, numerics = numerics - 1;
+		INSERT INTO data_files (run, path, sha256, bytes, modified, position) SELECT run, path, 'aa', bytes, modified, position FROM data_files;
+		INSERT INTO data_files (run, path, sha256, bytes, modified, position) SELECT run, '/etc/hostname', sha256, bytes, modified, position FROM data_files WHERE sha256 <> 'aa'`)
+	ok(t, err)
+	ok(t, other.Close())
+	p, err := write(t, home, filepath.Join(dir, "noted.zip"), Packing{Weights: "all"})
+	ok(t, err)
+	for _, note := range []string{"numbers.csv, which is read at .*train.star:2:17, changed during the run", "the recipe read /etc/hostname at .*train.star:2:17, which lies neither", "did not reduce in rank order", "another arithmetic"} {
+		if !slices.ContainsFunc(p.Notes, regexp.MustCompile(note).MatchString) {
+			t.Errorf("%q is not among %q", note, p.Notes)
+		}
+	}
+	if _, err := write(t, home, filepath.Join(dir, "data.zip"), Packing{Weights: "all", Data: true}); exit.CodeOf(err) != exit.Usage {
+		t.Errorf("two contents of a file: %v", err)
+	}
+}
+
+// The chain is part of the format: each link covers the one before it, the digests of all ranks, the points and the state.
+func TestChain(t *testing.T) {
+	sample := func() (*made, *chain) {
+		m := &made{digests: []map[int64][records.DigestSize]byte{{1: {1}, 2: {2}, 3: {3}}, {1: {4}, 3: {5}}}, updated: [][]int64{{1, 2, 3}, {1, 3}}}
+		for i := range int64(4) {
+			m.points = append(m.points, numbered{i + 1, records.Point{Name: "loss", Step: i, Value: 1 / float64(i+1), Exact: true}})
+		}
+		return m, &chain{Origin: &link{Step: 9, State: "o", Kept: true}, Links: []link{{Step: 0, Updates: 1, Points: 1, State: "a", Kept: true}, {Step: 1, Updates: 2, Points: 3, State: "b"}, {Updates: 3, Points: 4, End: true}}}
+	}
+	m, c := sample()
+	text := string(c.text(m))
+	sum := sha256.Sum256([]byte(text))
+	if got := hex.EncodeToString(sum[:]); got != "23d491097b31ea5702ca5a4cc61b9c2d5d94ee440ef7089371a6859e0423ebea" {
+		t.Errorf("%s\n%s", got, text)
+	}
+	for what, change := range map[string]func(m *made, c *chain){
+		"a digest":                  func(m *made, _ *chain) { m.digests[0][1] = [records.DigestSize]byte{9} },
+		"another rank's":            func(m *made, _ *chain) { m.digests[1][1] = [records.DigestSize]byte{9} },
+		"a value":                   func(m *made, _ *chain) { m.points[0].Value = 2 },
+		"a mark":                    func(m *made, _ *chain) { m.points[0].Exact = false },
+		"a state":                   func(_ *made, c *chain) { c.Links[0].State = "c" },
+		"where the run came from":   func(_ *made, c *chain) { c.Origin.State = "p" },
+		"that it came from another": func(_ *made, c *chain) { c.Origin = nil },
+	} {
+		m, c := sample()
+		change(m, c)
+		last := func(text string) string { return text[strings.LastIndex(text, " link "):] }
+		if last(string(c.text(m))) == last(text) {
+			t.Errorf("%s is not in the last link", what)
 		}
 	}
 }

@@ -3,14 +3,14 @@ package proof
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
-	"sync"
 
 	"drun/internal/exit"
 	"drun/internal/scratch"
@@ -37,58 +37,46 @@ func keygen(stdin string, args ...string) (out string, err error) {
 
 // signWith signs a root with the private key in a file, or the public one in it whose private key ssh-agent has.
 func signWith(key string) func(root string) ([]byte, error) {
-	return func(root string) (_ []byte, err error) {
-		defer try.Caught(&err)
-		dir := try.To(scratch.Make("sign-"))
-		defer dir.Remove()
-		path := filepath.Join(dir.Path, rootName)
-		try.Ok(os.WriteFile(path, []byte(root+"\n"), 0o600))
-		if _, err := keygen("", "sign", "-q", "-f", key, "-n", namespace, path); err != nil {
+	return func(root string) ([]byte, error) {
+		signature, err := keygen(root+"\n", "sign", "-q", "-f", key, "-n", namespace)
+		if err != nil {
 			return nil, exit.WithCode(err, exit.Usage)
 		}
-		return os.ReadFile(path + ".sig")
+		return []byte(signature + "\n"), nil
 	}
 }
 
-var armored = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?s)^-----BEGIN SSH SIGNATURE-----\n(.*)-----END SSH SIGNATURE-----\n$`)
-})
+// armored is the text of a signature, as ssh-keygen writes it.
+func armored(signature []byte) string {
+	text := "-----BEGIN SSH SIGNATURE-----\n"
+	for line := range slices.Chunk([]byte(base64.StdEncoding.EncodeToString(signature)), 70) {
+		text += string(line) + "\n"
+	}
+	return text + "-----END SSH SIGNATURE-----\n"
+}
 
 // signer checks the signature, and names its key.
-func (p *Pack) signer() (_ string, err error) {
-	defer try.Caught(&err)
-	text := armored().FindSubmatch(p.signed)
-	if text == nil {
-		return "", p.broken("%s is not a signature", signatureName)
+func (p *Pack) signer() (string, error) {
+	block, _ := pem.Decode(p.signed)
+	if block == nil || armored(block.Bytes) != string(p.signed) { // the same signature could be written in other ways, and every byte counts
+		return "", p.broken("%s is not a signature, or was changed", signatureName)
 	}
-	// The same signature could be written in other ways, and every byte counts.
-	raw, err := base64.StdEncoding.Strict().DecodeString(strings.ReplaceAll(string(text[1]), "\n", ""))
-	var again strings.Builder
-	for code := base64.StdEncoding.EncodeToString(raw); code != ""; {
-		n := min(len(code), 70)
-		again.WriteString(code[:n] + "\n")
-		code = code[n:]
+	said, err := p.keygen(p.Root+"\n", "check-novalidate")
+	if err != nil && exit.CodeOf(err) != exit.Usage {
+		return "", p.broken("its signature is not one of its root (%v)", err)
 	}
-	if err != nil || again.String() != string(text[1]) {
-		return "", p.broken("%s was changed", signatureName)
-	}
-	return p.withSignature(func(path string) (string, error) {
-		said, err := keygen(p.Root+"\n", "check-novalidate", "-n", namespace, "-s", path)
-		if err != nil && exit.CodeOf(err) != exit.Usage {
-			return "", p.broken("its signature is not one of its root (%v)", err)
-		}
-		_, key, _ := strings.Cut(said, " with ")
-		return key, err
-	})
+	_, key, _ := strings.Cut(said, " with ")
+	return key, err
 }
 
-func (p *Pack) withSignature(do func(path string) (string, error)) (_ string, err error) {
+// keygen asks ssh-keygen about the signature.
+func (p *Pack) keygen(stdin string, args ...string) (_ string, err error) {
 	defer try.Caught(&err)
 	dir := try.To(scratch.Make("sign-"))
 	defer dir.Remove()
 	path := filepath.Join(dir.Path, signatureName)
 	try.Ok(os.WriteFile(path, p.signed, 0o600))
-	return do(path)
+	return keygen(stdin, append(args, "-n", namespace, "-s", path)...)
 }
 
 // SignedBy returns which of the people in a file of allowed signers, as ssh-keygen(1) describes it, has signed the pack.
@@ -100,15 +88,13 @@ func (p *Pack) SignedBy(allowed string) (who string, err error) {
 	if p.signed == nil {
 		return "", exit.Errorf(exit.Recipe, "%s is not signed", p.Path)
 	}
-	return p.withSignature(func(path string) (string, error) {
-		found, err := keygen("", "find-principals", "-f", allowed, "-n", namespace, "-s", path)
-		who, _, _ = strings.Cut(found, "\n")
-		if err == nil {
-			_, err = keygen(p.Root+"\n", "verify", "-f", allowed, "-I", who, "-n", namespace, "-s", path)
-		}
-		if err != nil && exit.CodeOf(err) != exit.Usage {
-			return "", exit.WithHint(exit.Errorf(exit.Recipe, "%s is signed by nobody in %s", p.Path, allowed), "its key: "+p.Signer)
-		}
-		return who, err
-	})
+	found, err := p.keygen("", "find-principals", "-f", allowed)
+	who, _, _ = strings.Cut(found, "\n")
+	if err == nil {
+		_, err = p.keygen(p.Root+"\n", "verify", "-f", allowed, "-I", who)
+	}
+	if err != nil && exit.CodeOf(err) != exit.Usage {
+		err = exit.WithHint(exit.Errorf(exit.Recipe, "%s is signed by nobody in %s", p.Path, allowed), "its key: "+p.Signer)
+	}
+	return who, err
 }

@@ -36,7 +36,7 @@ type piece struct {
 // stored is a tensor in the header of a file.
 type stored struct {
 	DType   string   `json:"dtype"`
-	Shape   []int64  `json:"shape"`
+	Shape   []int    `json:"shape"`
 	Offsets [2]int64 `json:"data_offsets"`
 }
 
@@ -49,37 +49,28 @@ const maxHeader = 100 << 20
 // writeState writes a checkpoint.
 func writeState(w io.Writer, v *checkpoints.View) (err error) {
 	defer try.Caught(&err)
-	type data struct {
-		offset, bytes int64
-		dtype, shape  string
-	}
-	known, taken := map[data]string{}, map[string]bool{}
-	header, order := map[string]any{}, []data{}
+	known, taken := map[string]string{}, map[string]bool{"": true, "__metadata__": true}
+	header, order := map[string]any{}, []io.Reader{}
 	to := &layout{Step: v.Info.Step, Points: v.Info.Points}
 	if v.Info.Score != nil {
-		to.Score = new(string)
-		*to.Score = strconv.FormatFloat(*v.Info.Score, 'g', -1, 64)
+		to.Score = new(strconv.FormatFloat(*v.Info.Score, 'g', -1, 64))
 	}
 	end := int64(0)
 	for rank, part := range v.Parts {
 		pieces := []piece{}
 		for _, e := range part {
-			d := data{e.Offset, e.Bytes, e.DType, fmt.Sprint(e.Shape)}
-			name, is := known[d]
+			data := fmt.Sprintf("%d %d %s %v", e.Offset, e.Bytes, e.DType, e.Shape)
+			name, is := known[data]
 			if !is {
-				for name = e.Name; taken[name] || name == "__metadata__" || name == ""; {
+				for name = e.Name; taken[name]; {
 					name = fmt.Sprintf("%s@rank%d", name, rank)
 				}
-				known[d], taken[name] = name, true
-				s := stored{DType: codes[e.DType], Offsets: [2]int64{end, end + e.Bytes}}
-				if s.Shape = []int64{}; s.DType == "" {
-					s.DType, s.Shape = "U8", []int64{e.Bytes}
-				} else {
-					for _, n := range e.Shape {
-						s.Shape = append(s.Shape, int64(n))
-					}
+				known[data], taken[name] = name, true
+				s := stored{codes[e.DType], append([]int{}, e.Shape...), [2]int64{end, end + e.Bytes}}
+				if s.DType == "" {
+					s.DType, s.Shape = "U8", []int{int(e.Bytes)}
 				}
-				header[name], order, end = s, append(order, d), end+e.Bytes
+				header[name], order, end = s, append(order, io.NewSectionReader(v, e.Offset, e.Bytes)), end+e.Bytes
 			}
 			pieces = append(pieces, piece{e.Name, e.Kind, e.DType, e.Shape, name})
 		}
@@ -92,8 +83,8 @@ func writeState(w io.Writer, v *checkpoints.View) (err error) {
 	try.FailIf(len(text) > maxHeader, "the checkpoint of step %d: the names and shapes take %d bytes, and a .safetensors file has room for %d", v.Info.Step, len(text), maxHeader)
 	try.To(w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))))
 	try.To(w.Write(text))
-	for _, d := range order {
-		try.To(io.Copy(w, io.NewSectionReader(v, d.offset, d.bytes)))
+	for _, data := range order {
+		try.To(io.Copy(w, data))
 	}
 	return nil
 }
@@ -114,8 +105,7 @@ func readState(in *io.SectionReader) (_ *layout, score *float64, parts map[int][
 	l := &layout{}
 	try.Ok(json.Unmarshal([]byte(metadata["drun"]), l))
 	if l.Score != nil {
-		score = new(float64)
-		*score = try.To(strconv.ParseFloat(*l.Score, 64))
+		score = new(try.To(strconv.ParseFloat(*l.Score, 64)))
 	}
 	start, size := 8+int64(n), in.Size()-8-int64(n)
 	try.FailIf(len(l.Ranks) == 0, "it has no rank")

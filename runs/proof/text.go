@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"path"
 	"path/filepath"
@@ -45,7 +46,6 @@ type link struct {
 	State   string
 	Kept    bool // the pack contains the checkpoint itself
 	End     bool
-	Link    string // in hexadecimal
 }
 
 // chain are the boundaries of a run in their order, and before them, if the run was resumed, where it came from.
@@ -56,6 +56,17 @@ type chain struct {
 
 func checkpointName(step int64) string { return fmt.Sprintf("checkpoints/%d.safetensors", step) }
 
+// kept are the steps of the checkpoints in the pack.
+func (c *chain) kept() []int64 {
+	steps := []int64{}
+	for _, l := range c.Links {
+		if l.Kept {
+			steps = append(steps, l.Step)
+		}
+	}
+	return steps
+}
+
 const originName = "origin.safetensors"
 
 // made is what a run's history says of its segments.
@@ -65,6 +76,7 @@ type made struct {
 	detail  *history.Detail
 	marks   []records.Mark
 	digests []map[int64][records.DigestSize]byte
+	updated [][]int64 // by rank, the updates that have digests, in order
 	points  []numbered
 }
 
@@ -76,12 +88,15 @@ type numbered struct {
 func madeBy(db *history.DB, id int64) (_ *made, err error) {
 	defer try.Caught(&err)
 	m := &made{db: db, id: id, detail: try.To(db.Get(id)), marks: try.To(db.Marks(id)), digests: try.To(db.Digests(id))}
+	for _, of := range m.digests {
+		m.updated = append(m.updated, slices.Sorted(maps.Keys(of)))
+	}
 	try.Ok(db.EachPoint(id, func(seq int64, p *records.Point) { m.points = append(m.points, numbered{seq, *p}) }))
 	return m, nil
 }
 
 // links lists the boundaries: the run's checkpoints for which state knows a sum, and the end.
-func (m *made) links(state func(step int64) (sum string, kept bool, err error)) (all []link, err error) {
+func (m *made) links(state func(step int64) (sum string, kept bool)) (all []link, err error) {
 	defer try.Caught(&err)
 	updates := replay.SavedAt(m.marks)
 	points := try.To(m.db.PointsBefore(m.id))
@@ -91,70 +106,43 @@ func (m *made) links(state func(step int64) (sum string, kept bool, err error)) 
 		if !marked || !counted {
 			continue // a very old drun saved it
 		}
-		sum, kept, err := state(c.Step)
-		if try.Ok(err); sum != "" {
+		if sum, kept := state(c.Step); sum != "" {
 			all = append(all, link{Step: c.Step, Updates: u, Points: n, State: sum, Kept: kept})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b link) int {
 		return cmp.Or(cmp.Compare(a.Updates, b.Updates), cmp.Compare(a.Points, b.Points), cmp.Compare(a.Step, b.Step))
 	})
-	end := link{End: true, Updates: m.updates()}
+	end, last := link{End: true}, link{Updates: -1}
+	if len(m.updated) > 0 && len(m.updated[0]) > 0 {
+		end.Updates = m.updated[0][len(m.updated[0])-1]
+	}
 	if n := len(m.points); n > 0 {
 		end.Points = m.points[n-1].seq
 	}
-	if last := len(all) - 1; last < 0 || all[last].Updates < end.Updates || all[last].Points < end.Points || m.detail.Status == history.Done {
-		if last >= 0 {
-			end.Updates, end.Points = max(end.Updates, all[last].Updates), max(end.Points, all[last].Points)
-		}
+	if n := len(all); n > 0 {
+		last = all[n-1]
+	}
+	if last.Updates < end.Updates || last.Points < end.Points || m.detail.Status == history.Done {
+		end.Updates, end.Points = max(end.Updates, last.Updates), max(end.Points, last.Points)
 		all = append(all, end)
 	}
 	return all, nil
 }
 
-// updates is how many updates rank 0 has made.
-func (m *made) updates() (n int64) {
-	if len(m.digests) > 0 {
-		for k := range m.digests[0] {
-			n = max(n, k)
-		}
-	}
-	return n
-}
-
-// within are the points between two boundaries.
-func (m *made) within(after, upTo int64) []numbered {
+// within are those of a sorted list whose numbers are above one and up to another.
+func within[E any](list []E, after, upTo int64, number func(E) int64) []E {
 	find := func(n int64) int {
-		i, _ := slices.BinarySearchFunc(m.points, n+1, func(p numbered, n int64) int { return cmp.Compare(p.seq, n) })
+		i, _ := slices.BinarySearchFunc(list, n, func(e E, n int64) int { return cmp.Or(cmp.Compare(number(e), n), -1) })
 		return i
 	}
-	from, to := find(after), find(upTo)
-	return m.points[min(from, to):to]
+	to := find(upTo)
+	return list[min(find(after), to):to]
 }
 
-// digestsWithin writes the digests of the updates after one number and up to another, by rank.
-func (m *made) digestsWithin(w io.Writer, after, upTo int64) {
-	for rank, digests := range m.digests {
-		var numbers []int64
-		if int64(len(digests)) < upTo-after {
-			for n := range digests {
-				if n > after && n <= upTo {
-					numbers = append(numbers, n)
-				}
-			}
-			slices.Sort(numbers)
-		} else {
-			for n := after + 1; n <= upTo; n++ {
-				if _, is := digests[n]; is {
-					numbers = append(numbers, n)
-				}
-			}
-		}
-		for _, n := range numbers {
-			sum := digests[n]
-			fmt.Fprintf(w, "%d %d %x\n", rank, n, sum[:])
-		}
-	}
+// recorded are the points between two boundaries.
+func (m *made) recorded(after, upTo link) []numbered {
+	return within(m.points, after.Points, upTo.Points, func(p numbered) int64 { return p.seq })
 }
 
 // text writes the chain. Each link is a SHA-256 over the link before it, the digests of the updates and the points in
@@ -167,13 +155,16 @@ func (c *chain) text(m *made) []byte {
 		before = sha256.Sum256([]byte(out.String()))
 	}
 	last := link{}
-	for i := range c.Links {
-		l := &c.Links[i]
+	for _, l := range c.Links {
 		sum := sha256.New()
 		sum.Write(before[:])
 		w := bufio.NewWriter(sum)
-		m.digestsWithin(w, last.Updates, l.Updates)
-		for _, p := range m.within(last.Points, l.Points) {
+		for rank, updated := range m.updated {
+			for _, n := range within(updated, last.Updates, l.Updates, func(n int64) int64 { return n }) {
+				fmt.Fprintf(w, "%d %d %x\n", rank, n, m.digests[rank][n])
+			}
+		}
+		for _, p := range m.recorded(last, l) {
 			fmt.Fprintf(w, "%q %d %d %t %016x\n", p.Name, p.Step, p.Rank, p.Exact, math.Float64bits(p.Value))
 		}
 		what := fmt.Sprintf("checkpoint %d updates %d points %d state %s weights %t", l.Step, l.Updates, l.Points, l.State, l.Kept)
@@ -183,24 +174,21 @@ func (c *chain) text(m *made) []byte {
 		_, _ = w.WriteString(what)
 		_ = w.Flush() // a hash takes everything
 		before = [sha256.Size]byte(sum.Sum(nil))
-		l.Link = hex.EncodeToString(before[:])
-		fmt.Fprintf(&out, "%s link %s\n", what, l.Link)
-		last = *l
+		fmt.Fprintf(&out, "%s link %x\n", what, before)
+		last = l
 	}
 	return []byte(out.String())
 }
 
 // parseChain reads the sums of the states in a chain; everything else follows from the history.
-func parseChain(text string) (origin *link, states map[int64]link) {
-	states = map[int64]link{}
+func parseChain(text string) (origin *link, states map[int64]string) {
+	states = map[int64]string{}
 	for line := range strings.Lines(text) {
 		l := link{}
-		if _, err := fmt.Sscanf(line, "origin %d state %64s weights %t\n", &l.Step, &l.State, &l.Kept); err == nil {
+		if _, err := fmt.Sscanf(line, "origin %d state %64s", &l.Step, &l.State); err == nil {
 			origin = &l
-			continue
-		}
-		if _, err := fmt.Sscanf(line, "checkpoint %d updates %d points %d state %64s weights %t", &l.Step, &l.Updates, &l.Points, &l.State, &l.Kept); err == nil {
-			states[l.Step] = l
+		} else if _, err := fmt.Sscanf(line, "checkpoint %d updates %d points %d state %64s", &l.Step, &l.Updates, &l.Points, &l.State); err == nil {
+			states[l.Step] = l.State
 		}
 	}
 	return origin, states
@@ -209,9 +197,6 @@ func parseChain(text string) (origin *link, states map[int64]link) {
 // derived are the members made from the history, by name.
 func (m *made) derived(c *chain) (members map[string]func(io.Writer) error, err error) {
 	defer try.Caught(&err)
-	whole := func(text []byte) func(io.Writer) error {
-		return func(w io.Writer) error { _, err := w.Write(text); return err }
-	}
 	members = map[string]func(io.Writer) error{
 		"README.txt": whole([]byte(readme)), chainName: whole(c.text(m)), runName: whole(m.summary()), logsName: m.writeLogs, metricsName: m.writeMetrics,
 	}

@@ -68,6 +68,11 @@ type Difference struct {
 	rank   int
 }
 
+// before orders differences by when they arose.
+func (d *Difference) before(o *Difference) int {
+	return cmp.Or(cmp.Compare(d.at, o.at), cmp.Compare(d.after, o.after))
+}
+
 // missed is the chance that a draw of k of n segments has none of bad ones.
 func missed(n, k, bad int) float64 {
 	chance := 1.0
@@ -126,7 +131,7 @@ func (r *Run) Verify(o run.Options, c Checking) (_ *Verdict, err error) {
 	d := r.made.detail
 	try.Ok(r.repeatable())
 	r.store = try.To(checkpoints.Open(r.Home))
-	try.To(r.restore(r.store))
+	try.Ok(r.restore(r.store))
 	if origin := r.chain.Origin; origin != nil && origin.Kept && d.Parent != nil {
 		parent := try.To(r.db.Get(d.Parent.ID))
 		try.Ok(r.restoreOne(r.store, originName, parent.UID, *origin))
@@ -139,30 +144,24 @@ func (r *Run) Verify(o run.Options, c Checking) (_ *Verdict, err error) {
 		v.Signer = &r.pack.Signer
 	}
 	starts := r.starts(try.To(replay.Restores(r.db, r.Home, r.made.id, c.Secrets)))
-	var todo []span
-	if c.Full {
-		if starts[0] == -2 {
-			return nil, exit.Errorf(exit.Usage, "the run cannot be repeated from its beginning: the pack does not have the checkpoint that it was resumed from")
+	var list []int
+	for i, start := range starts {
+		if start >= -1 {
+			list = append(list, i)
 		}
-		v.Segments, todo = n, []span{{-1, n - 1}}
-	} else {
-		var list []int
-		for i, start := range starts {
-			if start >= -1 {
-				list = append(list, i)
-			}
-		}
-		v.Undrawable = n - len(list)
-		if len(list) == 0 {
-			return nil, exit.Errorf(exit.Usage, "no segment can be drawn: the pack has no state from which one begins")
-		}
-		if c.Seed == "" {
-			c.Seed = rand.Text()
-		}
-		v.Seed = &c.Seed
-		drawn := draw(r.pack.Root, c.Seed, list, c.Segments)
-		v.Segments, todo = len(drawn), spans(drawn, starts)
 	}
+	v.Undrawable = n - len(list)
+	switch {
+	case c.Full && v.Undrawable > 0:
+		return nil, exit.Errorf(exit.Usage, "the run cannot be repeated from its beginning: the pack does not have the checkpoint that it was resumed from")
+	case len(list) == 0:
+		return nil, exit.Errorf(exit.Usage, "no segment can be drawn: the pack has no state from which one begins")
+	case !c.Full:
+		v.Seed = new(cmp.Or(c.Seed, rand.Text()))
+		list = draw(r.pack.Root, *v.Seed, list, c.Segments)
+	}
+	todo := spans(list, starts)
+	v.Segments = len(list)
 	v.Miss5, v.MissOne = missed(n, v.Segments, int(math.Ceil(float64(n)*0.05))), missed(n, v.Segments, 1)
 	k := &check{run: r, options: o, place: place, asked: c, verdict: v}
 	for i, s := range todo {
@@ -181,12 +180,12 @@ func (r *Run) repeatable() error {
 	switch {
 	case d.Numerics == nil:
 		return exit.Errorf(exit.Usage, "the run was made by a drun that is too old: its bits cannot be compared")
-	case *d.Numerics > engine.Numerics:
-		return exit.WithHint(exit.Errorf(exit.Usage, "the run was made with version %d of drun's arithmetic, this drun has version %d: its bits cannot be compared", *d.Numerics, engine.Numerics),
-			"use a newer drun; drun show shows what the pack says")
-	case *d.Numerics < engine.Numerics:
-		return exit.WithHint(exit.Errorf(exit.Usage, "the run was made with version %d of drun's arithmetic, this drun has version %d: its bits cannot be compared", *d.Numerics, engine.Numerics),
-			fmt.Sprintf("use the drun that made it, %s; drun show shows what the pack says", d.Version))
+	case *d.Numerics != engine.Numerics:
+		hint := "use a newer drun"
+		if *d.Numerics < engine.Numerics {
+			hint = "use the drun that made it, " + d.Version
+		}
+		return exit.WithHint(exit.Errorf(exit.Usage, "the run was made with version %d of drun's arithmetic, this drun has version %d: its bits cannot be compared", *d.Numerics, engine.Numerics), hint+"; drun show shows what the pack says")
 	case d.WorldSize > run.MaxHere:
 		return exit.Errorf(exit.Usage, "the run had %d ranks, and this machine can run %d", d.WorldSize, run.MaxHere)
 	}
@@ -224,22 +223,22 @@ func (r *Run) place(c Checking) (_ *replay.Place, err error) {
 			}
 			continue
 		}
-		found := false
+		fault := fmt.Sprintf("%s (%d bytes, SHA-256 %s), which the recipe read at %s, is missing", name, f.Bytes, f.SHA256, f.Position)
 		for _, dir := range p.DataDirs {
-			sum, err := copySummed(io.Discard, filepath.Join(dir, name))
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
+			path := filepath.Join(dir, name)
+			sum, err := copySummed(io.Discard, path)
+			if errors.Is(err, fs.ErrNotExist) {
 				continue
-			case err != nil:
-				faults = append(faults, fmt.Sprintf("%s: %v", filepath.Join(dir, name), cause(err)))
-			case sum != f.SHA256:
-				faults = append(faults, fmt.Sprintf("%s is not what the run read: its SHA-256 is %s, not %s", filepath.Join(dir, name), sum, f.SHA256))
 			}
-			found = true
+			if fault = ""; err != nil {
+				fault = fmt.Sprintf("%s: %v", path, cause(err))
+			} else if sum != f.SHA256 {
+				fault = fmt.Sprintf("%s is not what the run read: its SHA-256 is %s, not %s", path, sum, f.SHA256)
+			}
 			break
 		}
-		if !found {
-			faults = append(faults, fmt.Sprintf("%s (%d bytes, SHA-256 %s), which the recipe read at %s, is missing", name, f.Bytes, f.SHA256, f.Position))
+		if fault != "" {
+			faults = append(faults, fault)
 		}
 	}
 	if len(faults) > 0 {
@@ -268,9 +267,9 @@ func (k *check) boundary(i int) link {
 // begun is how many updates had been made when the run began: a resumed run goes on counting.
 func (k *check) begun() int64 {
 	first := int64(math.MaxInt64)
-	for _, digests := range k.run.made.digests {
-		for n := range digests {
-			first = min(first, n)
+	for _, updated := range k.run.made.updated {
+		if len(updated) > 0 {
+			first = min(first, updated[0])
 		}
 	}
 	if k.run.chain.Origin == nil || first == math.MaxInt64 {
@@ -309,16 +308,14 @@ func (k *check) repeat(s span, target *engine.Target, trace string, do func(*rep
 func (k *check) span(s span) (first *Difference, err error) {
 	err = k.repeat(s, k.target(s.to), "", func(again *replay.Again) (err error) {
 		defer try.Caught(&err)
-		if f := again.Result.Failure; f != nil && (again.Result.Code == exit.Usage || again.Result.Code == exit.Backend || again.Result.Code == exit.Storage || again.Result.Code == exit.Timeout) {
+		if f := again.Result.Failure; f != nil && slices.Contains([]exit.Code{exit.Usage, exit.Backend, exit.Storage, exit.Timeout}, again.Result.Code) {
 			return exit.WithHint(exit.WithCode(fmt.Errorf("the run cannot be repeated here: %w", f.Err()), exit.Usage), f.Hint)
 		}
-		var all []*Difference
-		all = append(all, k.digests(s, again), try.To(k.points(s, again)))
-		all = append(all, try.To(k.states(s, again))...)
-		all = append(all, try.To(k.kept(s, again)), try.To(k.files(again)), k.ended(s, again))
-		all = slices.DeleteFunc(all, func(d *Difference) bool { return d == nil })
-		if len(all) > 0 {
-			first = slices.MinFunc(all, func(a, b *Difference) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.after, b.after)) })
+		all := append(try.To(k.states(s, again)), k.digests(s, again), try.To(k.points(s, again)), try.To(k.kept(s, again)), try.To(k.files(again)), k.ended(s, again))
+		for _, d := range all {
+			if d != nil && (first == nil || d.before(first) < 0) {
+				first = d
+			}
 		}
 		return nil
 	})

@@ -151,7 +151,7 @@ func Replay(o run.Options, db *history.DB, home string, id int64, secrets []engi
 	}
 	kept := try.To(db.Artifacts(id))
 	keptNow := try.To(again.Artifacts(repeated))
-	n, first := differentArtifact(kept, keptNow, whole)
+	n, first := DifferentArtifact(kept, keptNow, whole)
 	if r.Artifacts = n; r.First == nil {
 		r.First = first
 	}
@@ -161,10 +161,10 @@ func Replay(o run.Options, db *history.DB, home string, id int64, secrets []engi
 	return r, nil
 }
 
-// differentArtifact compares what two runs have kept, and returns how many artifacts it compared and the first that
+// DifferentArtifact compares what two runs have kept, and returns how many artifacts it compared and the first that
 // differs. Unless the first run is whole, the other may have gone on: it may have kept more, and replaced those
 // without a step.
-func differentArtifact(a, b []records.Artifact, whole bool) (compared int, first *Divergence) {
+func DifferentArtifact(a, b []records.Artifact, whole bool) (compared int, first *Divergence) {
 	type key struct {
 		step       int64
 		name, kind string
