@@ -1,12 +1,16 @@
 package kernel_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"drun/kernel"
 	"drun/kernel/dtype"
@@ -75,6 +79,12 @@ func TestAudit(t *testing.T) {
 			kernel.SGD{LR: 0.1, Momentum: 0.9}.Step(dtype.Float32, n, ptr(to), ptr(x), ptr(to[n:]))
 			return nil
 		},
+		"sum in Go": func(to []float32) error { // in place
+			v := []float64{float64(to[0]), 2}
+			kernel.Audited("sum in Go", v, func() { v[0] += v[1] })
+			to[0] = float32(v[0])
+			return nil
+		},
 		"sum of squares": func(to []float32) error {
 			to[0] = float32(kernel.SquareSum(dtype.Float32, n, ptr(x)))
 			return nil
@@ -101,6 +111,8 @@ func TestAudit(t *testing.T) {
 			switch {
 			case nth == 1 && (len(found) != 1 || found[0].Op != op || !strings.Contains(found[0].Error(), "agrees with the second, on ")):
 				t.Errorf("%s: a wrong first computation: %v", op, found)
+			case nth == 1 && runtime.NumCPU() > 1 && len(found[0].Cores) == 1 && strings.HasSuffix(found[0].Third, fmt.Sprintf("the second, on core %d", found[0].Cores[0])):
+				t.Errorf("%s: the core that computed right is named: %v", op, found[0])
 			case nth == 0 && len(found) > 0:
 				t.Errorf("%s: without a fault: %v", op, found[0])
 			}
@@ -116,6 +128,29 @@ func TestAudit(t *testing.T) {
 		})
 		if low, high := int(2000*share)-100, int(2000*share)+100; share == 0 && len(found) > 0 || share > 0 && (len(found) < low || len(found) > high) { // 5 standard deviations
 			t.Errorf("at a rate of %v, %d of 2000 faults were found", share, len(found))
+		}
+	}
+}
+
+// After an audited call, the thread may use its cores again, and the kernels their threads.
+func TestAuditLeavesNothing(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer kernel.SetThreads(kernel.Threads())
+	kernel.SetThreads(3)
+	var before, after unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Skip(err)
+	}
+	x := real32(1, 5000)
+	for _, wrong := range []bool{false, true} {
+		audited(1, func(_ string, _ bool, result []byte) {
+			if wrong {
+				result[rand.IntN(len(result))] ^= 1
+			}
+		}, func() { kernel.Unary(kernel.Exp, dtype.Float32, []int{len(x)}, row(x), row(x)) })
+		if err := unix.SchedGetaffinity(0, &after); err != nil || after != before || kernel.Threads() != 3 {
+			t.Errorf("with a wrong result %t: %d threads, cores %v of %v, %v", wrong, kernel.Threads(), after.Count(), before.Count(), err)
 		}
 	}
 }

@@ -261,6 +261,9 @@ func newPlan(o Options) (_ *plan, err error) {
 	for _, text := range p.noted {
 		p.console.Note(text)
 	}
+	if p.Audit > 0 && p.Device != "" && p.Device != "cpu" {
+		p.console.Note("drun: warning: --audit does not compute twice what an OpenCL device computes: of that, it only compares the parameters that ranks have in common")
+	}
 	return p, nil
 }
 

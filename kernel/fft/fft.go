@@ -18,7 +18,8 @@ type Plan struct {
 	roots   []complex // exp(-2 pi i k / n), or +2 for the inverse
 	work    []complex
 	chirp   []complex // where n has a large factor: the roots exp(-pi i j j / n)
-	filter  []complex // and the transform of their conjugates
+	filter  []complex // and their conjugates, which Lines transforms
+	folded  []complex // their transform
 	inner   *Plan     // of a power of 2 that is at least 2 n - 1
 	line    []complex
 }
@@ -62,12 +63,15 @@ func New(n int, inverse bool, sincos SinCos) *Plan {
 			p.filter[size-j] = c
 		}
 	}
-	p.inner.transform(p.filter)
 	return p
 }
 
 // Lines replaces each line of x, n complex numbers as real and imaginary parts side by side, by its transform.
 func (p *Plan) Lines(x []float64) {
+	if p.chirp != nil {
+		p.folded = append(p.folded[:0], p.filter...)
+		p.inner.transform(p.folded)
+	}
 	line := make([]complex, p.n)
 	for ; len(x) > 0; x = x[2*p.n:] {
 		for i := range line {
@@ -156,7 +160,7 @@ func (p *Plan) convolve(x []complex) {
 		p.line[j] = times(x[j], c)
 	}
 	p.inner.transform(p.line)
-	for j, f := range p.filter { // the inverse is the forward transform of the conjugate
+	for j, f := range p.folded { // the inverse is the forward transform of the conjugate
 		v := times(p.line[j], f)
 		p.line[j] = complex{v.re, -v.im}
 	}

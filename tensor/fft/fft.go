@@ -192,18 +192,21 @@ func transformed(op string, z *tensor.Tensor, inverse, real bool, scale float64)
 	} else {
 		v := slices.Clone(tensor.Elems[float64](x))
 		runtime.KeepAlive(x)
-		fft.New(n, inverse, sinCos).Lines(v)
-		for i := range v {
-			if v[i] *= scale; v[i] != v[i] {
-				v[i] = canonicalNaN
+		plan := fft.New(n, inverse, sinCos)
+		kernel.Audited("Fourier transform", v, func() {
+			plan.Lines(v)
+			for i := range v {
+				if v[i] *= scale; v[i] != v[i] {
+					v[i] = canonicalNaN
+				}
 			}
-		}
-		for first := 0; real && first < len(v); first += 2 * n {
-			v[first+1] = 0
-			if n%2 == 0 {
-				v[first+n+1] = 0
+			for first := 0; real && first < len(v); first += 2 * n {
+				v[first+1] = 0
+				if n%2 == 0 {
+					v[first+n+1] = 0
+				}
 			}
-		}
+		})
 		out = try.To(tensor.FromFloats(z.Context(), v, z.Shape(), z.DType()))
 	}
 	tensor.Record(op, out, []*tensor.Tensor{z}, nil, func(g *tensor.Tensor, _ []*tensor.Tensor) []*tensor.Tensor {
