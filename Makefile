@@ -23,7 +23,7 @@ VET = go vet -cgocall=false
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo site test test-gpu neon instructions race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-pipeline bench-sharded history ui-bench ui-pictures ui-axe fuzz exchange microbench calls names lint fmt clean
+.PHONY: build plugins demo site test test-gpu neon instructions race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-proof bench-pipeline bench-sharded history ui-bench ui-pictures ui-axe fuzz exchange microbench calls names lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -287,7 +287,7 @@ proof: bin/test
 	@$(call apt,qemu-aarch64-static aarch64-linux-gnu-gcc,qemu-user-static $(CROSS))
 	GOARCH=arm64 CC=aarch64-linux-gnu-gcc go build -ldflags=-s -o bin/arm64/drun ./cmd/drun
 	DRUN_PROOF_BYTES=1000 go test -count 1 -run '^TestEveryByte$$' ./runs/proof
-	DRUN_TEST_LONG=1 DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test DRUN_TEST_ARM64=$(CURDIR)/bin/arm64/drun go test -count 1 -timeout 30m -tags "$(ENGINES)" -run '^TestScript$$/^packs$$' ./cmd/drun
+	DRUN_TEST_LONG=1 DRUN_TEST_PROGRAMS=$(CURDIR)/bin/test DRUN_TEST_ARM64=$(CURDIR)/bin/arm64/drun go test -count 1 -v -timeout 90m -tags "$(ENGINES)" -run '^TestScript$$/^packs$$' ./cmd/drun
 
 # 100 runs with a fault at a random moment: those that an audit finds come to the bits of an undisturbed run.
 .PHONY: audit
@@ -387,6 +387,11 @@ bench-nodes: plugins
 # agents; takes root and the command ip. ARGS="-nodes 2 -sizes 16" measures less, -memory=true checkpoints in memory.
 bench-saves: plugins
 	go run ./bench saves $(ARGS)
+
+# Measures what an audit and the digests that packs commit to add to a step, and a pack beside a copy of it: a ratio each.
+# ARGS="-rounds 5 audit-gpt commitment-digits pack" measures some.
+bench-proof: build
+	go run ./bench proof $(ARGS)
 
 # Builds drun from two commits, and lets a node of one join a run of the other.
 builds:
