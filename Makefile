@@ -389,7 +389,7 @@ bench-saves: plugins
 	go run ./bench saves $(ARGS)
 
 # Measures what an audit and the digests that packs commit to add to a step, and a pack beside a copy of it: a ratio each.
-# ARGS="-rounds 5 audit-gpt commitment-digits pack" measures some.
+# ARGS="-rounds 5 audit-gpt commitment-digits pack" measures some, -cpu compares processor time.
 bench-proof: build
 	go run ./bench proof $(ARGS)
 

@@ -33,6 +33,7 @@ func measureProof(ctx context.Context, args []string, out io.Writer) (err error)
 	f := flag.NewFlagSet(proofCommand, flag.ContinueOnError)
 	drun := f.String("drun", "bin/drun", "the drun to measure")
 	rounds := f.Int("rounds", 15, "how many times to measure each")
+	processor := f.Bool("cpu", false, "compare processor time, starts included: beside other programs it says more")
 	var scale float64
 	f.Float64Var(&scale, "scale", 1, "of the numbers of steps, and of the GiB that are packed")
 	try.Ok(f.Parse(args))
@@ -86,17 +87,22 @@ func measureProof(ctx context.Context, args []string, out io.Writer) (err error)
 	}
 	fmt.Fprintf(out, "%s Medians of %d rounds.\n", machine(), *rounds)
 	for _, c := range all {
-		try.Ok(c.measure(*rounds, out))
+		try.Ok(c.measure(*rounds, *processor, out))
 	}
 	return nil
 }
 
-func (c comparison) measure(rounds int, out io.Writer) (err error) {
+func (c comparison) measure(rounds int, processor bool, out io.Writer) (err error) {
 	defer try.Caught(&err)
 	s := samples{}
 	for range rounds {
 		for who, run := range map[string]func() (float64, error){"with": c.with, "beside": c.beside} { // in either order
-			s.add(who, figure{"", try.To(run()), "s"})
+			before := childrenTime()
+			seconds := try.To(run())
+			if processor {
+				seconds = childrenTime() - before
+			}
+			s.add(who, figure{"", seconds, "s"})
 		}
 	}
 	with, beside := measured{"with", ""}, measured{"beside", ""}

@@ -17,7 +17,7 @@ func TestProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := measureProof(t.Context(), []string{"-drun", drun, "-rounds", "2", "-scale", "0.01", "pack", "audit"}, &out); err != nil {
+	if err := measureProof(t.Context(), []string{"-drun", drun, "-rounds", "2", "-scale", "0.01", "-cpu", "pack", "audit"}, &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{`pack`, `audit cnn`, `audit gpt`} {

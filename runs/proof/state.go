@@ -83,10 +83,17 @@ func writeState(w io.Writer, v *checkpoints.View) (err error) {
 	try.FailIf(len(text) > maxHeader, "the checkpoint of step %d: the names and shapes take %d bytes, and a .safetensors file has room for %d", v.Info.Step, len(text), maxHeader)
 	try.To(w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))))
 	try.To(w.Write(text))
-	for _, data := range order {
-		try.To(io.Copy(w, data))
-	}
-	return nil
+	in, out := io.Pipe() // one core reads while another writes
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, err := io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{io.MultiReader(order...)}, make([]byte, 1<<20))
+		out.CloseWithError(err)
+	}()
+	_, err = io.Copy(w, in)
+	in.Close()
+	<-read
+	return err
 }
 
 // readState reads a checkpoint that came from anywhere.
