@@ -19,7 +19,7 @@ import (
 
 // commands are what this program measures besides the table.
 var commands = map[string]func(context.Context, []string, io.Writer) error{
-	nodesCommand: measureNodes, proofCommand: measureProof, meetCommand: measureMeeting, savesCommand: measureSaves, serveCommand: measureServe, teamCommand: measureTeam,
+	nodesCommand: measureNodes, proofCommand: measureProof, meetCommand: measureMeeting, savesCommand: measureSaves, serveCommand: measureServe,
 	kernelsCommand: measureKernels, productsCommand: measureProducts,
 }
 

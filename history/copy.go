@@ -73,20 +73,6 @@ type copiedAttempt struct {
 	FromStep *int64    `json:"from_step"`
 }
 
-// What MLflow's clients say of a run, as in the tables of these names. Its files and logged models stay where they are.
-type (
-	mlflowTag struct {
-		Key   string `json:"key"`
-		Value string `json:"value"`
-	}
-	mlflowInput struct {
-		Name    string  `json:"name"`
-		Digest  string  `json:"digest"`
-		Context *string `json:"context"`
-		Input   string  `json:"input"`
-	}
-)
-
 // Series are points by column, which takes a third of the bytes.
 type Series struct {
 	Names []string
@@ -145,8 +131,6 @@ type Delta struct {
 	Superseded []Range
 	Whole      bool // Sources, and Batch except for lines, are here
 	Sources    []records.Source
-	Tags       []mlflowTag
-	Inputs     []mlflowInput
 	Tool       ToolRecords
 	Batch      Batch // other records; its number is that of the run's last batch. Artifacts lack their data
 	// Contents are those of artifacts, by SHA-256, that the receiver lacks.
@@ -231,7 +215,7 @@ func (s *Source) since(in sqldb.Queryer, have Extent) (_ *Delta, err error) {
 func (s *Source) points(in sqldb.Queryer, id int64, have Extent, d *Delta) (err error) {
 	defer try.Caught(&err)
 	t := blocks{in, id}
-	list, _ := try.To2(pointsIn(t, have.Points, have.Points+mostPoints))
+	list := try.To(pointsIn(t, have.Points, have.Points+mostPoints))
 	d.Series = seriesOf(list)
 	d.More = len(list) == mostPoints
 	var count int64
@@ -257,9 +241,8 @@ func (s *Source) points(in sqldb.Queryer, id int64, have Extent, d *Delta) (err 
 	return nil
 }
 
-// pointsIn reads points by number, after one and up to another, whether or not they are superseded. last is the number
-// of the last.
-func pointsIn(t blocks, after, upTo int64) (list []records.Point, last int64, err error) {
+// pointsIn reads points by number, after one and up to another, whether or not they are superseded.
+func pointsIn(t blocks, after, upTo int64) (list []records.Point, err error) {
 	defer try.Caught(&err)
 	var found []numbered
 	metrics := map[int64]string{}
@@ -283,11 +266,11 @@ func pointsIn(t blocks, after, upTo int64) (list []records.Point, last int64, er
 	}, "SELECT id, name FROM metric_names WHERE id IN (SELECT value FROM json_each(?))", sqldb.JSON(ids)))
 	for i, p := range found {
 		if p.seq != after+int64(i)+1 {
-			return nil, 0, errDamagedBlock // a point is missing, or there twice
+			return nil, errDamagedBlock // a point is missing, or there twice
 		}
 		list = append(list, records.Point{Name: metrics[p.metric], Step: p.step, Rank: int(p.rank), Value: p.value, Exact: p.exact, Time: time.UnixMicro(p.time)})
 	}
-	return list, after + int64(len(list)), nil
+	return list, nil
 }
 
 func (s *Source) newLines(in sqldb.Queryer, id int64, d *Delta) error {
@@ -333,8 +316,6 @@ func (s *Source) rest(in sqldb.Queryer, id int64, have *Extent, d *Delta) (err e
 	all := try.To(snapshotsIn(in, id))
 	b.Snapshots = all[min(d.From.Snapshots, int64(len(all))):]
 	d.Sources = try.To(sourcesIn(in, id))
-	d.Tags = try.To(rowsIn[mlflowTag](in, "mlflow_tags WHERE run = ? ORDER BY key", id))
-	d.Inputs = try.To(rowsIn[mlflowInput](in, "mlflow_inputs WHERE run = ? ORDER BY name, digest", id))
 	d.Tool = try.To(toolIn(in, id))
 	for _, attempt := range try.To(sqldb.Column[int](in, "SELECT DISTINCT attempt FROM step_marks WHERE run = ? ORDER BY attempt", id)) {
 		at, _ := have.reached("step_marks", attempt, 0)

@@ -38,6 +38,7 @@ type DB struct {
 	known int // version of the schema that this drun writes
 	live  bool
 	scope []string // see Within
+	Who   string   // who changes the history; "": this process's user
 	// Waiting are the runs that have ended and whose last records were not in the history when it was opened for
 	// reading, since it could not be written.
 	Waiting []int64

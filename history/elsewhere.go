@@ -184,10 +184,13 @@ func AddParams(tx *sql.Tx, run int64, params []Param) error {
 	return insertAll(tx, "", "params", columns, "run, ", run)
 }
 
-// ToolRecords are what a tool that logs a run has said of it that has no other place: its tags and data sets.
+// ToolRecords are what a tool that logs a run has said of it that has no other place: its tags, data sets and logged models.
 type ToolRecords struct {
 	Tags   []ToolTag
 	Inputs []ToolInput
+	Models []ToolModel // that the run has logged
+	Points []ToolPoint // that are about a model
+	Links  []ToolLink
 }
 
 type ToolTag struct {
@@ -202,19 +205,80 @@ type ToolInput struct {
 	Input   string `json:"input"` // JSON
 }
 
+// ToolModel is a logged model, whose files are among a server's artifacts. Times are milliseconds since 1970.
+type ToolModel struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Created int64  `json:"created"`
+	Updated int64  `json:"updated"`
+	Deleted *int64 `json:"deleted"`
+	Params  string `json:"params"` // JSON
+	Tags    string `json:"tags"`   // JSON
+}
+
+type ToolPoint struct {
+	Model   string `json:"model"`
+	Name    string `json:"name"`
+	Step    int64  `json:"step"`
+	Time    int64  `json:"time"`
+	Value   any    `json:"value"` // a float64, or NaN as a text
+	Dataset string `json:"dataset"`
+	Digest  string `json:"digest"`
+}
+
+type ToolLink struct {
+	Output bool   `json:"output"`
+	Model  string `json:"model"`
+	Step   int64  `json:"step"`
+}
+
 func toolIn(in sqldb.Queryer, run int64) (f ToolRecords, err error) {
 	defer try.Caught(&err)
 	f.Tags = try.To(rowsIn[ToolTag](in, "mlflow_tags WHERE run = ? ORDER BY key", run))
 	f.Inputs = try.To(rowsIn[ToolInput](in, "mlflow_inputs WHERE run = ? ORDER BY name, digest", run))
+	f.Models = try.To(rowsIn[ToolModel](in, "mlflow_models WHERE source = (SELECT uid FROM runs WHERE id = ?) ORDER BY id", run))
+	f.Points = try.To(rowsIn[ToolPoint](in, "mlflow_model_points WHERE run = ? ORDER BY model, name, step, time", run))
+	f.Links = try.To(rowsIn[ToolLink](in, "mlflow_links WHERE run = ? ORDER BY output, model", run))
 	return f, nil
 }
 
-// put replaces what is said of a run.
-func (f *ToolRecords) put(tx *sql.Tx, run int64) (err error) {
+// put replaces what is said of a run. A model that another run has logged stays as it is.
+func (f *ToolRecords) put(tx *sql.Tx, run int64, uid string) (err error) {
 	defer try.Caught(&err)
-	for _, table := range []string{"mlflow_tags", "mlflow_inputs"} {
+	for _, table := range []string{"mlflow_tags", "mlflow_inputs", "mlflow_model_points", "mlflow_links"} {
 		try.To(tx.Exec("DELETE FROM "+table+" WHERE run = ?", run))
 	}
+	try.To(tx.Exec("DELETE FROM mlflow_models WHERE source = ?", uid))
 	try.Ok(insertAll(tx, "", "mlflow_tags", f.Tags, "run, ", run))
-	return insertAll(tx, "", "mlflow_inputs", f.Inputs, "run, ", run)
+	try.Ok(insertAll(tx, "", "mlflow_inputs", f.Inputs, "run, ", run))
+	try.Ok(insertAll(tx, "IGNORE", "mlflow_models", f.Models, "source, ", uid))
+	try.To(tx.Exec("UPDATE mlflow_models SET project = (SELECT project_name FROM runs WHERE id = ?) WHERE source = ?", run, uid))
+	try.Ok(insertAll(tx, "IGNORE", "mlflow_model_points", f.Points, "run, ", run))
+	return insertAll(tx, "", "mlflow_links", f.Links, "run, ", run)
+}
+
+// EnterExperiments makes experiments of the projects that runs have come with.
+func EnterExperiments(tx *sql.Tx) error {
+	_, err := tx.Exec(`INSERT OR IGNORE INTO mlflow_experiments (name, location, created, updated, tags)
+		SELECT DISTINCT project_name, '', unixepoch() * 1000, unixepoch() * 1000, '{}' FROM runs WHERE project_name IS NOT NULL AND project_name NOT IN (SELECT name FROM mlflow_experiments)`)
+	return err
+}
+
+// ToolFolders are the folders, in a server's artifacts, of what a tool has kept of a run (artifacts) and of its models (models/ID).
+func (db *DB) ToolFolders(uid string) (map[string]string, error) {
+	folders := map[string]string{}
+	err := db.read(func(rows *sql.Rows) error {
+		var experiment int64
+		var model string
+		err := rows.Scan(&experiment, &model)
+		folders["artifacts"] = fmt.Sprintf("%d/%s/artifacts", experiment, uid)
+		if model != "" {
+			folders["models/"+model] = fmt.Sprintf("%d/models/%s/artifacts", experiment, model)
+		}
+		return err
+	}, `SELECT e.id, coalesce(m.id, '') FROM runs r JOIN mlflow_experiments e ON e.name = coalesce(r.project_name, 'Default')
+		LEFT JOIN mlflow_models m ON m.source = r.uid AND m.deleted IS NULL WHERE r.uid = ? AND r.pid = 0`, uid)
+	return folders, err
 }

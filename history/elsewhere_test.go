@@ -114,7 +114,10 @@ func TestLogged(t *testing.T) {
 	id, uid := logged(t, db, "trial")
 	known := &Recent{}
 	ok(t, db.Update(func(tx *sql.Tx) error {
-		for _, statement := range []string{"INSERT INTO mlflow_tags VALUES (?, 'mlflow.user', 'ada')", `INSERT INTO mlflow_inputs VALUES (?, 'iris', '12', 'train', '{"a":1}')`} {
+		for _, statement := range []string{"INSERT INTO mlflow_tags VALUES (?, 'mlflow.user', 'ada')", `INSERT INTO mlflow_inputs VALUES (?, 'iris', '12', 'train', '{"a":1}')`,
+			`INSERT INTO mlflow_models SELECT 'm-12345678', project_name, uid, 'tree', 'sklearn', 'LOGGED_MODEL_READY', 1, 2, NULL, '{"depth":"3"}', '{}' FROM runs WHERE id = ?`,
+			"INSERT INTO mlflow_model_points VALUES ('m-12345678', ?, 'loss', 9, 9000, 0.5, 'iris', '12')", "INSERT INTO mlflow_model_points VALUES ('m-12345678', ?, 'none', 0, 9000, 'NaN', '', '')",
+			"INSERT INTO mlflow_links VALUES (?, 1, 'm-12345678', 4)"} {
 			if _, err := tx.Exec(statement, id); err != nil {
 				return err
 			}
@@ -137,7 +140,7 @@ func TestLogged(t *testing.T) {
 	}{{db, id}, {to, copied}} {
 		f, err := toolIn(in.db.sql, in.id)
 		ok(t, err)
-		if fmt.Sprint(f) != `{[{mlflow.user ada}] [{iris 12 train {"a":1}}]}` {
+		if fmt.Sprint(f) != `{[{mlflow.user ada}] [{iris 12 train {"a":1}}] [{m-12345678 tree sklearn LOGGED_MODEL_READY 1 2 <nil> {"depth":"3"} {}}] [{m-12345678 loss 9 9000 0.5 iris 12} {m-12345678 none 0 9000 NaN  }] [{true m-12345678 4}]}` {
 			t.Errorf("it is said %v", f)
 		}
 		if holds, err := in.db.SummariesHold(in.id); err != nil || !holds {

@@ -104,8 +104,7 @@ func (db *DB) Digest(uid string, points, lines int64) (sum []byte, err error) {
 		h := sha256.New()
 		id := append(try.To(sqldb.Column[int64](conn, "SELECT id FROM runs WHERE uid = ?", uid)), 0)[0]
 		for from := int64(0); from < points; from += mostPoints {
-			list, _ := try.To2(pointsIn(blocks{conn, id}, from, min(from+mostPoints, points)))
-			for _, p := range list {
+			for _, p := range try.To(pointsIn(blocks{conn, id}, from, min(from+mostPoints, points))) {
 				fmt.Fprintf(h, "%q %d %d %x %v %d\n", p.Name, p.Step, p.Rank, math.Float64bits(p.Value), p.Exact, p.Time.UnixMicro())
 			}
 		}
@@ -147,6 +146,7 @@ type State struct {
 	Name        string `json:"name"`
 	Project     string `json:"project"`
 	Trashed     bool   `json:"trashed"`
+	Foreign     bool   `json:"foreign"`     // another tool logged it
 	Mark        string `json:"mark"`        // is the same if rows are, unless somebody has changed them by hand
 	Labels      string `json:"labels"`      // tags and times of notes, as JSON
 	Checkpoints string `json:"checkpoints"` // their steps as JSON
@@ -166,9 +166,9 @@ func (s *State) Alike(other *State) bool {
 // States returns the states of those of these runs that the history has.
 func (db *DB) States(uids []string) ([]State, error) {
 	return list(db, func(s *State) []any {
-		return []any{&s.UID, &s.ID, &s.Name, &s.Project, &s.Trashed, &s.Mark, &s.Labels, &s.Checkpoints, &s.Bytes[0], &s.Bytes[1], &s.Bytes[2]}
+		return []any{&s.UID, &s.ID, &s.Name, &s.Project, &s.Trashed, &s.Foreign, &s.Mark, &s.Labels, &s.Checkpoints, &s.Bytes[0], &s.Bytes[1], &s.Bytes[2]}
 	},
-		`SELECT uid, id, name, coalesce(project_name, ''), trashed IS NOT NULL,
+		`SELECT uid, id, name, coalesce(project_name, ''), trashed IS NOT NULL, pid = 0,
 			json_array(batch, status, error, ended_early, parent_uid, (SELECT json_group_array(started) FROM (SELECT started FROM attempts WHERE run = r.id ORDER BY attempt))),
 			(SELECT json_group_array(label) FROM (SELECT tag AS label FROM tags WHERE run = r.id UNION ALL SELECT time FROM notes WHERE run = r.id)),
 			(SELECT json_group_array(step) FROM (SELECT step FROM checkpoints WHERE run = r.id ORDER BY step)),

@@ -171,7 +171,7 @@ func (db *DB) Admit(from *DB, id int64, kept []int64) (entered int64, name strin
 		_, sums := try.To2(tables(tx, "sha256"))
 		try.Ok(copyRows(from.sql, tx, "runs", all["runs"], func(row map[string]*any) error {
 			wanted, _ := (*row["name"]).(string)
-			if name, err = nameLike(tx, wanted); err != nil {
+			if name, err = NearName(tx, wanted); err != nil {
 				return err
 			}
 			*row["owner"], *row["leased"], *row["clock"] = "", nil, nil

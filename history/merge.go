@@ -27,6 +27,7 @@ type Arrival struct {
 	Owner   string        // the user of the server; "": there is no server
 	Project string        // of a run that is not there yet
 	Lease   time.Duration // for how long a running run counts as such unless more of it arrives
+	Again   bool          // also if it was removed here for good
 }
 
 // Moved is the error of a Delta that does not begin where the history ends: it was entered before, or another comes first.
@@ -50,6 +51,19 @@ func (e *Diverged) Hint() string {
 }
 
 func (e *Diverged) ExitCode() exit.Code { return exit.Recipe }
+
+// Gone is the error of a run that was removed here for good, which only Arrival.Again brings back.
+type Gone struct {
+	Name string `json:"name"`
+	By   string `json:"by"`
+	At   string `json:"at"`
+}
+
+func (e *Gone) Error() string {
+	return fmt.Sprintf("run %s was removed from the receiving home by %s at %.19sZ", e.Name, e.By, e.At)
+}
+func (e *Gone) Hint() string        { return "--again copies it nevertheless" }
+func (e *Gone) ExitCode() exit.Code { return exit.Recipe }
 
 // Misshapen is the error of a Delta that no drun has made.
 type Misshapen struct{ Why string }
@@ -98,29 +112,26 @@ func (db *DB) Merge(d *Delta, how Arrival) (id int64, name string, err error) {
 // enterRun makes the row of a run that is new here.
 func enterRun(tx *sql.Tx, d *Delta, how Arrival) (id int64, name string, err error) {
 	defer try.Caught(&err)
-	name = try.To(nameLike(tx, d.Name))
+	try.Ok(sqldb.Each(tx, func(rows *sql.Rows) error {
+		gone := &Gone{}
+		if err := rows.Scan(&gone.Name, &gone.By, &gone.At); err != nil || how.Again {
+			return err
+		}
+		return gone
+	}, "SELECT name, who, time FROM removed WHERE uid = ?", d.UID))
+	try.To(tx.Exec("DELETE FROM removed WHERE uid = ?", d.UID))
+	name = try.To(NearName(tx, d.Name))
 	try.Ok(insert(tx, "", "runs", reflect.ValueOf([]copiedRun{d.Row}), columnsOf(reflect.TypeFor[copiedRun]()), "uid, name, owner, project_name, parent, parent_uid, ",
 		d.UID, name, how.Owner, textOrNull(cmp.Or(d.Project, how.Project)), nil, nil))
 	try.Ok(tx.QueryRow("SELECT id FROM runs WHERE uid = ?", d.UID).Scan(&id))
 	if d.ParentUID != "" {
 		try.To(tx.Exec("UPDATE runs SET parent_uid = ?1, parent = (SELECT id FROM runs WHERE uid = ?1) WHERE id = ?2", d.ParentUID, id))
 	}
+	if d.Row.PID == 0 { // a tool logged it, whose files belong to an experiment
+		try.Ok(EnterExperiments(tx))
+	}
 	_, err = tx.Exec("UPDATE runs SET parent = ?1 WHERE parent IS NULL AND parent_uid = ?2", id, d.UID)
 	return id, name, err
-}
-
-// nameLike is a free name: the wanted one or, if that is taken, one with a number after it.
-func nameLike(tx *sql.Tx, wanted string) (name string, err error) {
-	if err := CheckName(wanted); err != nil {
-		return "", err
-	}
-	name = wanted
-	taken := nameTaken(tx, name)
-	for n := 2; errors.As(taken, new(*NameError)); n++ {
-		name = fmt.Sprintf("%.90s-%d", wanted, n)
-		taken = nameTaken(tx, name)
-	}
-	return name, taken
 }
 
 // follows compares a Delta with what is here.
@@ -167,7 +178,7 @@ func (db *DB) mergeInto(tx *sql.Tx, r *Run, d *Delta, points []records.Point, ho
 	}
 	b.Artifacts = try.To(d.artifacts(tx))
 	if d.Whole {
-		try.Ok(d.Tool.put(tx, r.ID))
+		try.Ok(d.Tool.put(tx, r.ID, r.UID))
 		try.To(tx.Exec("DELETE FROM progress WHERE run = ?", r.ID))
 	}
 	try.Ok(r.putLabels(tx, &b))
@@ -176,8 +187,6 @@ func (db *DB) mergeInto(tx *sql.Tx, r *Run, d *Delta, points []records.Point, ho
 		try.Ok(write(tx, &b))
 	}
 	try.Ok(d.supersede(tx, r.ID))
-	try.Ok(insertAll(tx, "REPLACE", "mlflow_tags", d.Tags, "run, ", r.ID))
-	try.Ok(insertAll(tx, "REPLACE", "mlflow_inputs", d.Inputs, "run, ", r.ID))
 	try.Ok(insertAll(tx, "REPLACE", "attempts", d.Attempts, "run, ", r.ID))
 	for _, s := range d.Sources {
 		try.To(tx.Exec("INSERT OR IGNORE INTO sources VALUES (?, ?)", s.SHA256, append([]byte{}, s.Content...)))
@@ -301,6 +310,14 @@ func (d *Delta) check() (points []records.Point, err error) {
 	}
 	for _, input := range d.Tool.Inputs {
 		bad(!json.Valid([]byte(input.Input)), "its data sets")
+	}
+	for _, m := range d.Tool.Models {
+		params := map[string]string{}
+		bad(!uidForm().MatchString(m.ID) || json.Unmarshal([]byte(m.Params), &params) != nil || json.Unmarshal([]byte(m.Tags), &params) != nil, "its models")
+	}
+	for _, p := range d.Tool.Points {
+		_, is := p.Value.(float64)
+		bad(!is && p.Value != "NaN", "the metrics of its models")
 	}
 	for _, tag := range b.Tags {
 		bad(CheckTag(tag) != nil, "its tags")

@@ -1,9 +1,11 @@
 package history
 
 import (
+	"cmp"
 	"database/sql"
 	"fmt"
 	"os"
+	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,9 +36,38 @@ func (db *DB) Trash(ids []int64) error {
 		if err := there(tx, ids); err != nil {
 			return err
 		}
-		_, err = tx.Exec("UPDATE runs SET trashed = ? WHERE trashed IS NULL AND id IN (SELECT value FROM json_each(?))", formatTime(time.Now()), sqldb.JSON(ids))
-		return err
+		return MoveToTrash(tx, db.who(), ofIDs, sqldb.JSON(ids))
 	})
+}
+
+const ofIDs = "id IN (SELECT value FROM json_each(?))"
+
+// who is who changes the history.
+func (db *DB) who() string {
+	if me, err := user.Current(); db.Who == "" && err == nil {
+		return me.Username
+	}
+	return cmp.Or(db.Who, "somebody")
+}
+
+// MoveToTrash moves the runs that a condition selects to the trash, and notes who did that: it is told to those who send such a run
+// once it is gone for good.
+func MoveToTrash(tx *sql.Tx, who, where string, args ...any) error {
+	now := formatTime(time.Now())
+	_, err := tx.Exec("UPDATE runs SET trashed = ? WHERE trashed IS NULL AND "+where, append([]any{now}, args...)...)
+	if err == nil {
+		_, err = tx.Exec("INSERT OR REPLACE INTO removed SELECT uid, name, ?, trashed FROM runs WHERE trashed = ? AND "+where, append([]any{who, now}, args...)...)
+	}
+	return err
+}
+
+// TakeFromTrash takes the runs that a condition selects out of the trash.
+func TakeFromTrash(tx *sql.Tx, where string, args ...any) error {
+	_, err := tx.Exec("DELETE FROM removed WHERE uid IN (SELECT uid FROM runs WHERE "+where+")", args...)
+	if err == nil {
+		_, err = tx.Exec("UPDATE runs SET trashed = NULL WHERE "+where, args...)
+	}
+	return err
 }
 
 // ResumedFrom lists the runs, not in the trash, that were resumed from these.
@@ -64,8 +95,7 @@ func (db *DB) Restore(ids []int64) error {
 		if err := there(tx, ids); err != nil {
 			return err
 		}
-		_, err := tx.Exec("UPDATE runs SET trashed = NULL WHERE id IN (SELECT value FROM json_each(?))", sqldb.JSON(ids))
-		return err
+		return TakeFromTrash(tx, ofIDs, sqldb.JSON(ids))
 	})
 }
 

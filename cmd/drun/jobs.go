@@ -306,7 +306,7 @@ func fetch(ctx context.Context, home string, from submit.Source, uids []string) 
 	}
 	try.Ok(err)
 	defer there.Close()
-	found, err := there.States(ctx, uids)
+	found, err := transfer.States(ctx, there, uids)
 	if errors.As(err, new(*history.NotFound)) {
 		return nil
 	}

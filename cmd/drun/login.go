@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -78,6 +79,9 @@ func addressOf(text string) (string, error) {
 	return strings.TrimRight(text, "/"), nil
 }
 
+// dialWithin is how long a server that is off may leave an attempt to connect without an answer.
+const dialWithin = 5 * time.Second
+
 // serverAt is the server with an address, and this user's token.
 func serverAt(address string) (*transfer.Remote, error) {
 	address, err := addressOf(address)
@@ -85,7 +89,9 @@ func serverAt(address string) (*transfer.Remote, error) {
 		return nil, err
 	}
 	known, err := readLogins()
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = (&net.Dialer{Timeout: dialWithin}).DialContext
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return transfer.NewRemote(client, address, cmp.Or(os.Getenv("DRUN_TOKEN"), known.Tokens[address])), err
 }
 
@@ -104,7 +110,7 @@ and drun run in a file that only you can read. Runs follow to the server while t
 			}
 			server := transfer.NewRemote(&http.Client{}, address, token)
 			server.Patience = 5 * time.Second
-			hello := try.To(server.Hello(cmd.Context()))
+			hello := try.To(transfer.Greet(cmd.Context(), server, struct{}{}))
 			known := try.To(readLogins())
 			known.Follow, known.Tokens[address] = address, token
 			try.Ok(known.write())

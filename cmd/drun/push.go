@@ -37,7 +37,8 @@ func (c *copying) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	c.conditions.addFlags(f)
 	f.BoolVar(&c.all, "all", false, "all runs of which the other side lacks something")
-	f.StringVar(&c.Weights, "weights", "all", "of which checkpoints: none, best or all")
+	f.StringVar(&c.Weights, "weights", "all", "of which checkpoints: none, best or all; with none, files stay, too")
+	f.BoolVar(&c.Again, "again", false, "also runs that were removed for good on the receiving side")
 	f.BoolVar(&c.Secrets, "with-secrets", false, "the values of secret parameters, too, where --keep-secrets has kept them")
 }
 
@@ -103,16 +104,19 @@ func (c *copying) copy(cmd *cobra.Command, where string, choice transfer.Choice,
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx = transfer.Local(ctx)
+	c.Say = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", terminal.Lines(text)) }
 	home := try.To(transfer.OpenHome(homeOf(cmd), !push))
 	defer home.Close()
 	other := try.To(sideAt(cmd, where, push))
 	defer other.Close()
+	if server, is := other.(*transfer.Remote); is {
+		server.Say = c.Say
+	}
 	from, to := transfer.Side(home), other
 	if !push {
 		from, to = other, home
 	}
-	c.Say = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", terminal.Lines(text)) }
-	runs := try.To(from.Find(ctx, choice))
+	runs := try.To(transfer.Find(ctx, from, choice))
 	if len(runs) == 0 && !c.all {
 		return usage("drun runs takes --where and --tag, too", "no run matches")
 	}

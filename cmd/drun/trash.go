@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,8 @@ import (
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
+	"drun/runs/serve/mlflow"
+	"drun/runs/serve/objects"
 )
 
 func newRm() *cobra.Command {
@@ -310,6 +313,9 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 	}
 	if len(g.Removed) == 0 {
 		return 0, nil
+	}
+	if err := mlflow.Sweep(context.Background(), db, objects.In(home)); err != nil {
+		return freed, err
 	}
 	shrunk, err := db.Shrink()
 	return freed + shrunk, err

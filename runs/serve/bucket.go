@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -29,9 +28,6 @@ import (
 
 const homeInBucket = "home.tar"
 
-// saveEvery is how often a server brings the copy up to date, and removes what nothing refers to any more.
-const saveEvery = 5 * time.Minute
-
 // usedAfter is the age of a chunk that nothing refers to, from which it is removed: a younger one may belong to a checkpoint
 // that is being entered.
 const usedAfter = 24 * time.Hour
@@ -39,30 +35,21 @@ const usedAfter = 24 * time.Hour
 // keepFiles opens the place of artifacts and chunks, and answers MLflow's clients.
 func (s *Server) keepFiles(ctx context.Context) (err error) {
 	defer try.Caught(&err)
-	s.files = objects.In(s.Home)
 	if s.Artifacts != "" {
 		s.bucket = try.To(objects.OpenBucket(ctx, s.Artifacts))
-		s.files, s.home.Objects = s.bucket.In("artifacts"), &objects.Chunks{Context: ctx, Store: s.bucket}
+		try.Ok(s.bucket.Writable(ctx))
+		s.home.Kept, s.home.Objects = s.bucket.In("artifacts"), &objects.Chunks{Context: ctx, Store: s.bucket}
 	}
-	s.mlflow = mlflow.New(s.Reader(), s.Writer(), s.files)
+	answers := mlflow.New(s.Reader(), s.Writer(), s.home.Kept)
 	for _, prefix := range mlflow.Prefixes {
-		s.Mount(prefix, s.mlflow)
+		s.Mount(prefix, answers)
 	}
 	return nil
 }
 
-// keepUp removes artifacts of runs that are gone, and keeps the bucket up to date, until ctx ends.
-func (s *Server) keepUp(ctx context.Context) {
-	for {
-		if err := errors.Join(s.mlflow.Sweep(ctx), s.SaveHome(ctx)); err != nil && ctx.Err() == nil {
-			s.Say(fmt.Sprintf("artifacts are not up to date: %v", err))
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(saveEvery):
-		}
-	}
+// keepUp removes artifacts of runs that are gone, and keeps the bucket up to date.
+func (s *Server) keepUp(ctx context.Context) error {
+	return errors.Join(mlflow.Sweep(ctx, s.Reader(), s.home.Kept), s.SaveHome(ctx))
 }
 
 // SaveHome moves chunks that are still in the home to the bucket, removes from there what nothing refers to, and copies the
@@ -104,19 +91,8 @@ func FromBucket(ctx context.Context, address string) (_ transfer.Side, err error
 	defer try.CaughtOr(&err, folder.Remove)
 	try.Ok(unpack(content, folder.Path))
 	home := try.To(transfer.OpenHome(folder.Path, false))
-	home.Objects = &objects.Chunks{Context: ctx, Store: bucket}
-	return &fromBucket{home, folder}, nil
-}
-
-type fromBucket struct {
-	*transfer.Home
-	folder *scratch.Dir
-}
-
-func (b *fromBucket) Close() error {
-	err := b.Home.Close()
-	b.folder.Remove()
-	return err
+	home.Kept, home.Objects, home.Closed = bucket.In("artifacts"), &objects.Chunks{Context: ctx, Store: bucket}, folder.Remove
+	return home, nil
 }
 
 // unpack writes the files of an archive beneath a folder: databases, and spools of runs.

@@ -2,13 +2,17 @@ package serve
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"drun/checkpoints"
 	"drun/history"
+	"drun/internal/exit"
 	"drun/internal/s3test"
+	"drun/runs/serve/objects"
 	"drun/runs/transfer"
 )
 
@@ -44,7 +48,7 @@ func TestBucketAlone(t *testing.T) {
 
 	copyAll := func(from, to transfer.Side) *transfer.Result {
 		t.Helper()
-		runs, err := from.Find(ctx, transfer.Choice{Refs: []string{"calm-otter"}})
+		runs, err := transfer.Find(ctx, from, transfer.Choice{Refs: []string{"calm-otter"}})
 		ok(t, err)
 		r, err := transfer.Copy(ctx, from, to, runs, transfer.Options{Weights: "all"})
 		ok(t, err)
@@ -96,4 +100,22 @@ func TestBucketAlone(t *testing.T) {
 	if _, err := FromBucket(t.Context(), "s3://weights/nobody"); err == nil {
 		t.Error("an empty bucket has runs")
 	}
+}
+
+// A server whose credentials may only read its bucket says so when it starts; runs can be had from there with them.
+func TestReadOnlyBucket(t *testing.T) {
+	address := s3test.Start(t)
+	server, err := New(t.Context(), Options{Home: t.TempDir(), Artifacts: "s3://weights/team"})
+	ok(t, err)
+	ok(t, server.SaveHome(t.Context()))
+	ok(t, server.Close())
+	s3test.Reader(t, address)
+	_, err = New(t.Context(), Options{Home: t.TempDir(), Artifacts: "s3://weights/team"})
+	if unavailable := (*objects.Unavailable)(nil); !errors.As(err, &unavailable) || exit.CodeOf(err) != exit.Storage ||
+		!strings.Contains(err.Error(), "the bucket weights at http://"+address) || !strings.Contains(exit.HintOf(err), "the credentials may not do that: the server needs s3:ListBucket, s3:GetObject, s3:PutObject") {
+		t.Errorf("it says %v, hint %q", err, exit.HintOf(err))
+	}
+	bucket, err := FromBucket(t.Context(), "s3://weights/team")
+	ok(t, err)
+	ok(t, bucket.Close())
 }

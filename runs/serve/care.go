@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,26 +35,26 @@ const KeepTag = "keep"
 // Age is a time, as text such as 90d, 12h or 30m.
 type Age time.Duration
 
+const day = 24 * time.Hour
+
 func ParseAge(text string) (Age, error) {
-	if days, is := strings.CutSuffix(text, "d"); is {
-		n, err := strconv.Atoi(days)
-		if err != nil || n < 0 || n > 36500 {
-			return 0, exit.Errorf(exit.Usage, "%q is no time such as 90d or 12h", text)
-		}
-		return Age(time.Duration(n) * 24 * time.Hour), nil
+	number, days := strings.CutSuffix(text, "d")
+	factor := time.Duration(1)
+	if days {
+		number, factor = number+"h", 24
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
+	d, err := time.ParseDuration(number)
+	if err != nil || d < 0 || d > 36500*day/factor {
 		return 0, exit.Errorf(exit.Usage, "%q is no time such as 90d or 12h", text)
 	}
-	return Age(d), nil
+	return Age(d * factor), nil
 }
 
 func (a Age) String() string {
-	if d := time.Duration(a); d%(24*time.Hour) != 0 {
+	if d := time.Duration(a); d%day != 0 {
 		return d.String()
 	}
-	return fmt.Sprintf("%dd", time.Duration(a)/(24*time.Hour))
+	return fmt.Sprintf("%dd", time.Duration(a)/day)
 }
 
 func (a Age) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
@@ -81,16 +80,15 @@ func Rules(home string) (rules map[string]Rule, err error) {
 }
 
 // SetRule changes the rule of a project; one that says nothing is removed.
-func SetRule(home, project string, r Rule) (err error) {
-	defer try.Caught(&err)
-	rules := try.To(Rules(home))
+func SetRule(home, project string, r Rule) error {
+	rules, err := Rules(home)
+	if err != nil {
+		return err
+	}
 	if rules[project] = r; r == (Rule{}) {
 		delete(rules, project)
 	}
-	text := try.To(json.MarshalIndent(rules, "", "  "))
-	next := rulesPath(home) + ".new"
-	try.Ok(sqldb.Wrap(next, os.WriteFile(next, append(text, '\n'), sqldb.FileMode)))
-	return sqldb.Wrap(next, os.Rename(next, rulesPath(home)))
+	return writeJSON(rulesPath(home), rules)
 }
 
 // Due is what a rule removes of a run.
@@ -101,6 +99,7 @@ type Due struct {
 	All     bool    `json:"all"`     // the run itself
 	Steps   []int64 `json:"weights"` // its checkpoints with these steps
 	uid     string
+	list    []checkpoints.Info // these
 }
 
 // Overdue lists what the rules remove at a time.
@@ -126,16 +125,14 @@ func Overdue(home string, now time.Time) (due []Due, err error) {
 		if r.Seconds != nil {
 			ended = ended.Add(time.Duration(*r.Seconds * float64(time.Second)))
 		}
-		d := Due{ID: r.ID, Name: r.Name, Project: r.ProjectName, uid: r.UID, Steps: []int64{}}
-		age := now.Sub(ended)
-		if rule.Runs > 0 && age > time.Duration(rule.Runs) {
-			d.All = true
-		} else if rule.Weights > 0 && age > time.Duration(rule.Weights) {
+		over := func(a Age) bool { return a > 0 && now.Sub(ended) > time.Duration(a) }
+		d := Due{ID: r.ID, Name: r.Name, Project: r.ProjectName, uid: r.UID, All: over(rule.Runs), Steps: []int64{}}
+		if !d.All && over(rule.Weights) {
 			best, berr := store.Find(r.UID, checkpoints.Best)
 			list := try.To(store.List(r.UID))
-			for i, info := range list {
-				if i < len(list)-1 && !(berr == nil && info.Same(best)) {
-					d.Steps = append(d.Steps, info.Step)
+			for _, info := range list[:max(len(list)-1, 0)] {
+				if berr != nil || !info.Same(best) {
+					d.Steps, d.list = append(d.Steps, info.Step), append(d.list, info)
 				}
 			}
 		}
@@ -154,6 +151,7 @@ func Remove(home string, due []Due) (err error) {
 	}
 	db := try.To(history.Open(home))
 	defer db.Close()
+	db.Who = "a rule"
 	var store *checkpoints.Store
 	for _, d := range due {
 		if d.All {
@@ -164,17 +162,10 @@ func Remove(home string, due []Due) (err error) {
 			store = try.To(checkpoints.Open(home))
 			defer store.Close()
 		}
-		var list []checkpoints.Info
-		for _, info := range try.To(store.List(d.uid)) {
-			if slices.Contains(d.Steps, info.Step) {
-				list = append(list, info)
-			}
-		}
-		held := try.To(store.Delete(list...))
-		gone := slices.DeleteFunc(slices.Clone(d.Steps), func(step int64) bool {
+		held := try.To(store.Delete(d.list...))
+		try.Ok(db.RemoveCheckpoints(d.ID, slices.DeleteFunc(slices.Clone(d.Steps), func(step int64) bool {
 			return slices.ContainsFunc(held, func(i checkpoints.Info) bool { return i.Step == step })
-		})
-		try.Ok(db.RemoveCheckpoints(d.ID, gone))
+		})))
 	}
 	return nil
 }
@@ -197,19 +188,13 @@ func UsageOf(home string) (list []Usage, err error) {
 	defer store.Close()
 	saved, savedShared := try.To2(store.RunBytes())
 	kept, keptShared := try.To2(db.ArtifactBytes())
-	by := map[string]*Usage{}
+	by := map[string]Usage{}
 	for _, r := range append(try.To(db.Select(history.Selection{})), try.To(db.Select(history.Selection{Trashed: true}))...) {
-		if by[r.Owner] == nil {
-			by[r.Owner] = &Usage{User: r.Owner}
-		}
 		u := by[r.Owner]
-		u.Runs++
-		u.Checkpoints += saved[r.UID]
-		u.Artifacts += kept[r.ID]
-		u.Shared += savedShared[r.UID] + keptShared[r.ID]
+		by[r.Owner] = Usage{r.Owner, u.Runs + 1, u.Checkpoints + saved[r.UID], u.Artifacts + kept[r.ID], u.Shared + savedShared[r.UID] + keptShared[r.ID]}
 	}
 	for _, u := range by {
-		list = append(list, *u)
+		list = append(list, u)
 	}
 	slices.SortFunc(list, func(a, b Usage) int {
 		return cmp.Or(cmp.Compare(b.Checkpoints+b.Artifacts, a.Checkpoints+a.Artifacts), cmp.Compare(a.User, b.User))
@@ -217,56 +202,36 @@ func UsageOf(home string) (list []Usage, err error) {
 	return list, nil
 }
 
-// care backs the home up and applies the rules, until ctx ends.
-func (s *Server) care(ctx context.Context) {
-	backups, rules := time.Time{}, time.Time{}
-	if s.Backup != "" {
-		backups = newest(s.Backup)
-	}
+// What the server does from time to time: saveEvery it brings the bucket up to date, rulesEvery it applies the rules. Parts of
+// checkpoints and files that have not come on are kept for incomingFor, and of backups mostBackups.
+const (
+	saveEvery   = 5 * time.Minute
+	rulesEvery  = time.Hour
+	incomingFor = 7 * day
+	mostBackups = 24
+	backupForm  = "drun-20060102T150405Z.tar" // how they are named
+)
+
+// every does something again and again until ctx ends, the first time a period after the last.
+func (s *Server) every(ctx context.Context, period time.Duration, last time.Time, what string, do func(ctx context.Context) error) {
 	for {
-		if s.Backup != "" && time.Since(backups) >= s.Every {
-			backups = time.Now()
-			if err := s.backUp(backups); err != nil {
-				s.failed("the backup", err)
-			} else {
-				s.measured.GetOrCreateFloatCounter("drun_backup_timestamp_seconds").Set(float64(backups.Unix()))
-			}
-		}
-		if time.Since(rules) >= rulesEvery {
-			rules = time.Now()
-			if err := s.applyRules(rules); err != nil {
-				s.failed("what the rules remove", err)
-			}
-		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(min(max(s.Every/10, time.Second), time.Minute)):
+		case <-time.After(time.Until(last.Add(period))):
+		}
+		last = time.Now()
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			s.measured.GetOrCreateCounter("drun_care_failures_total").Inc()
+			s.Say(fmt.Sprintf("%s: %v", what, err))
 		}
 	}
 }
 
-func (s *Server) failed(what string, err error) {
-	s.measured.GetOrCreateCounter("drun_care_failures_total").Inc()
-	s.Say(fmt.Sprintf("%s: %v", what, err))
-}
-
-// rulesEvery is how often the rules are applied, and incomingFor how long parts of checkpoints that have not come are kept.
-const (
-	rulesEvery  = time.Hour
-	incomingFor = 7 * 24 * time.Hour
-)
-
-func (s *Server) applyRules(now time.Time) (err error) {
+func (s *Server) applyRules(context.Context) (err error) {
 	defer try.Caught(&err)
-	store := try.To(checkpoints.OpenIfAny(s.Home))
-	if store != nil {
-		try.Ok(store.Close())
-		store = try.To(checkpoints.Open(s.Home))
-		defer store.Close()
-		try.Ok(store.Forget(now.Add(-incomingFor)))
-	}
-	due := try.To(Overdue(s.Home, now))
+	try.Ok(s.home.Forget(time.Now().Add(-incomingFor)))
+	due := try.To(Overdue(s.Home, time.Now()))
 	try.Ok(Remove(s.Home, due))
 	for _, d := range due {
 		what := "run"
@@ -281,44 +246,30 @@ func (s *Server) applyRules(now time.Time) (err error) {
 	return nil
 }
 
-// backupForm is how backups are named, and mostBackups how many of them stay.
-const (
-	backupForm  = "drun-20060102T150405Z.tar"
-	mostBackups = 24
-)
-
-func backupsIn(folder string) (list []string) {
-	names, _ := filepath.Glob(filepath.Join(folder, "drun-*.tar"))
+// backups lists the backups in a folder, the oldest first, and says when the newest was made.
+func backups(folder string) (list []string, newest time.Time) {
+	names, _ := filepath.Glob(filepath.Join(folder, "drun-*.tar")) // in order
 	for _, name := range names {
-		if _, err := time.Parse(backupForm, filepath.Base(name)); err == nil {
-			list = append(list, name)
+		if at, err := time.Parse(backupForm, filepath.Base(name)); err == nil {
+			list, newest = append(list, name), at
 		}
 	}
-	slices.Sort(list)
-	return list
-}
-
-// newest is when the newest backup was made.
-func newest(folder string) time.Time {
-	list := backupsIn(folder)
-	if len(list) == 0 {
-		return time.Time{}
-	}
-	at, _ := time.Parse(backupForm, filepath.Base(list[len(list)-1]))
-	return at
+	return list, newest
 }
 
 // backUp writes a backup, and removes the oldest once there are many.
-func (s *Server) backUp(now time.Time) (err error) {
+func (s *Server) backUp(context.Context) (err error) {
 	defer try.Caught(&err)
+	now := time.Now()
 	try.Ok(os.MkdirAll(s.Backup, sqldb.FolderMode))
 	size := try.To(backup.Write(s.Home, filepath.Join(s.Backup, now.UTC().Format(backupForm))))
 	for _, d := range size.Damaged {
 		s.Say(fmt.Sprintf("the backup lacks a checkpoint: %v", d.Fault))
 	}
-	list := backupsIn(s.Backup)
+	list, _ := backups(s.Backup)
 	for _, old := range list[:max(len(list)-mostBackups, 0)] {
 		try.Ok(os.Remove(old))
 	}
+	s.measured.GetOrCreateFloatCounter("drun_backup_timestamp_seconds").Set(float64(now.Unix()))
 	return nil
 }

@@ -28,9 +28,9 @@ import (
 
 	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/sqldb"
 	"drun/internal/try"
 	"drun/runs/serve/access"
-	"drun/runs/serve/mlflow"
 	"drun/runs/serve/objects"
 	"drun/runs/transfer"
 	"drun/runs/ui"
@@ -53,13 +53,10 @@ type Options struct {
 // Server is a team's server.
 type Server struct {
 	Options
-	files    objects.Store
-	mlflow   *mlflow.Handler
 	bucket   *objects.Bucket // nil: there is none
 	saved    history.Stamp   // of the home when it was copied there
 	home     *transfer.Home
 	pages    *ui.Server
-	users    *Users
 	sessions sessions
 	limits   limits
 	mux      *http.ServeMux
@@ -70,7 +67,7 @@ type Server struct {
 // New opens the home, which is made if it is not there, and the bucket, which is used until ctx ends.
 func New(ctx context.Context, o Options) (_ *Server, err error) {
 	defer try.Caught(&err)
-	s := &Server{Options: o, home: try.To(transfer.OpenHome(o.Home, true)), pages: ui.New(o.Home), users: NewUsers(o.Home),
+	s := &Server{Options: o, home: try.To(transfer.OpenHome(o.Home, true)), pages: ui.New(o.Home),
 		sessions: sessions{open: map[string]*session{}}, limits: limits{by: map[string]*rate.Limiter{}}, mux: http.NewServeMux(), measured: metrics.NewSet()}
 	if s.Say == nil {
 		s.Say = func(string) {}
@@ -79,24 +76,13 @@ func New(ctx context.Context, o Options) (_ *Server, err error) {
 	defer try.CaughtOr(&err, func() { s.Close() })
 	try.Ok(s.keepFiles(ctx))
 	s.Mount("POST "+transfer.Path+"{method}", transfer.Handler(s.home))
-	s.Mount("/", s.pages.For(visitor))
+	s.Mount("/", s.pages.Pages())
 	s.Mount("GET /metrics", http.HandlerFunc(s.metrics))
 	s.Mount("POST /logout", http.HandlerFunc(s.logout))
 	return s, nil
 }
 
-// visitor is how the pages see a user.
-func visitor(r *http.Request) ui.Visitor {
-	user := access.Of(r.Context())
-	writable := user.Within(access.Write)
-	return ui.Visitor{Projects: user.Within(access.Read), Write: writable == nil || len(writable) > 0,
-		May: func(project string) error { return user.Must(access.Write, project) },
-		Did: func(run *history.Detail, what string) {
-			user.Log(access.Event{Action: "change", Run: run.Name, UID: run.UID, Project: run.ProjectName, What: what})
-		}}
-}
-
-func (s *Server) Close() error { return errors.Join(s.pages.Close(), s.home.Close(), s.audit.close()) }
+func (s *Server) Close() error { return errors.Join(s.pages.Close(), s.home.Close()) }
 
 func (s *Server) Reader() *history.DB { return s.home.Reader() }
 func (s *Server) Writer() *history.DB { return s.home.Writer() }
@@ -164,55 +150,33 @@ func (s *Server) known(next http.Handler) http.Handler {
 }
 
 // unknown is the error of a request whose user is not known.
-type unknown struct{}
-
-func (e *unknown) Error() string { return "the token is missing, wrong or was revoked" }
-func (e *unknown) Hint() string {
-	return "drun login URL keeps a token, or set DRUN_TOKEN; whoever runs the server makes one with drun serve users add"
-}
-func (e *unknown) ExitCode() exit.Code { return exit.Usage }
-func (e *unknown) HTTPStatus() int     { return http.StatusUnauthorized }
+var unknown = &transfer.Refused{Status: http.StatusUnauthorized, What: "the token is missing, wrong or was revoked", Code: exit.Usage,
+	Do: "drun login URL keeps a token, or set DRUN_TOKEN; whoever runs the server makes one with drun serve users add"}
 
 // Serve answers until ctx ends, and then waits a moment for requests in progress.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	serving, stop := context.WithCancel(ctx)
-	defer stop()
 	var caring sync.WaitGroup
 	defer caring.Wait()
 	defer stop()
-	caring.Go(func() { s.care(serving) })
-	caring.Go(func() { s.keepUp(serving) })
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return serving }}
-	ended := make(chan error, 1)
-	go func() {
+	caring.Go(func() { s.every(serving, saveEvery, time.Time{}, "artifacts are not up to date", s.keepUp) })
+	caring.Go(func() { s.every(serving, rulesEvery, time.Time{}, "what the rules remove", s.applyRules) })
+	if _, last := backups(s.Backup); s.Backup != "" {
+		caring.Go(func() { s.every(serving, s.Every, last, "the backup", s.backUp) })
+	}
+	server := &http.Server{Handler: s.Handler(), ReadTimeout: 5 * time.Minute}
+	return ui.Until(serving, server, func() error {
 		if s.Cert != "" {
-			ended <- server.ServeTLS(listener, s.Cert, s.Key)
-		} else {
-			ended <- server.Serve(listener)
+			return server.ServeTLS(listener, s.Cert, s.Key)
 		}
-	}()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	stop()
-	wait, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if server.Shutdown(wait) != nil {
-		server.Close()
-	}
-	_ = <-ended
-	return nil
+		return server.Serve(listener)
+	})
 }
 
 // audit is the log of who did what: a line of JSON each.
 type audit struct {
 	path string
 	mu   sync.Mutex
-	file *os.File
-	size int64
 }
 
 // mostAudited is the size in bytes at which the log becomes audit.log.1, and a new one begins.
@@ -227,31 +191,15 @@ func (a *audit) log(u access.User, e access.Event) {
 	}{time.Now().UTC(), u.Name, u.Via, e})
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.file != nil && a.size > mostAudited {
-		a.file.Close()
-		a.file = nil
+	if info, err := os.Stat(a.path); err == nil && info.Size() > mostAudited {
 		_ = os.Rename(a.path, a.path+".1")
 	}
-	if a.file == nil {
-		file, err := os.OpenFile(a.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "drun: the audit log cannot be written: %v\n", err)
-			return
-		}
-		info, _ := file.Stat()
-		a.file, a.size = file, info.Size()
+	file, err := os.OpenFile(a.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, sqldb.FileMode)
+	if err == nil {
+		_, err = file.Write(append(text, '\n'))
+		err = errors.Join(err, file.Close())
 	}
-	n, err := a.file.Write(append(text, '\n'))
-	if a.size += int64(n); err != nil {
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "drun: the audit log cannot be written: %v\n", err)
 	}
-}
-
-func (a *audit) close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.file == nil {
-		return nil
-	}
-	return a.file.Close()
 }

@@ -129,16 +129,16 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	for who, want := range map[string]int{"reader": 2, "vision": 1} {
-		found, err := s.as(t, who).Find(t.Context(), transfer.Choice{})
+		found, err := transfer.Find(t.Context(), s.as(t, who), transfer.Choice{})
 		ok(t, err)
 		if len(found) != want {
 			t.Errorf("%s finds %v", who, found)
 		}
 	}
-	if _, err := s.as(t, "reader").Source(r.UID, true).Since(t.Context(), history.Extent{UID: r.UID}); err == nil || !strings.Contains(err.Error(), "may not administer") {
+	if _, err := transfer.Since(t.Context(), s.as(t, "reader"), transfer.Lacks{UID: r.UID, Have: history.Extent{UID: r.UID}, Secrets: true}); err == nil || !strings.Contains(err.Error(), "may not administer") {
 		t.Errorf("a reader gets secrets: %v", err)
 	}
-	if _, err := s.as(t, "admin").Source(r.UID, true).Since(t.Context(), history.Extent{UID: r.UID}); err != nil {
+	if _, err := transfer.Since(t.Context(), s.as(t, "admin"), transfer.Lacks{UID: r.UID, Have: history.Extent{UID: r.UID}, Secrets: true}); err != nil {
 		t.Error(err)
 	}
 }
@@ -146,11 +146,11 @@ func TestRoles(t *testing.T) {
 func TestRevokedTokens(t *testing.T) {
 	s := newTeam(t)
 	writer := s.as(t, "writer")
-	_, err := writer.Hello(t.Context())
+	_, err := transfer.Greet(t.Context(), writer, struct{}{})
 	ok(t, err)
 	_, err = RevokeUser(s.home, "writer")
 	ok(t, err)
-	if _, err := writer.Hello(t.Context()); err == nil || !strings.Contains(err.Error(), "revoked") {
+	if _, err := transfer.Greet(t.Context(), writer, struct{}{}); err == nil || !strings.Contains(err.Error(), "revoked") {
 		t.Errorf("a revoked token: %v", err)
 	}
 	text, err := os.ReadFile(filepath.Join(s.home, "users.json"))
@@ -161,12 +161,12 @@ func TestRevokedTokens(t *testing.T) {
 		}
 	}
 	for range 2 * burstWrong {
-		_, err = s.as(t, "nobody").Hello(t.Context())
+		_, err = transfer.Greet(t.Context(), s.as(t, "nobody"), struct{}{})
 	}
 	if refused := (*transfer.Refused)(nil); !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests {
 		t.Errorf("after many wrong tokens: %v", err)
 	}
-	if _, err := s.as(t, "admin").Hello(t.Context()); err != nil {
+	if _, err := transfer.Greet(t.Context(), s.as(t, "admin"), struct{}{}); err != nil {
 		t.Errorf("others are kept waiting: %v", err)
 	}
 }
@@ -233,7 +233,7 @@ func TestBadRequests(t *testing.T) {
 	ok(t, err)
 	fmt.Fprintf(conn, "POST %smerge HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 1000000\r\n\r\nhalf", transfer.Path, s.tokens["writer"])
 	defer conn.Close()
-	if _, err := s.as(t, "writer").Hello(t.Context()); err != nil {
+	if _, err := transfer.Greet(t.Context(), s.as(t, "writer"), struct{}{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -314,10 +314,12 @@ type otherVersion struct {
 	change func(*transfer.Hello)
 }
 
-func (o *otherVersion) Hello(ctx context.Context) (transfer.Hello, error) {
-	h, err := o.Side.Hello(ctx)
-	o.change(&h)
-	return h, err
+func (o *otherVersion) Ask(ctx context.Context, name string, in, out any) error {
+	err := o.Side.Ask(ctx, name, in, out)
+	if hello, is := out.(*transfer.Hello); is {
+		o.change(hello)
+	}
+	return err
 }
 
 // Two homes in which a run differs, if only in one value, are not mixed.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -87,7 +86,8 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, 4096)
-	_, hash, is, err := s.users.Find(strings.TrimSpace(r.PostFormValue("token")))
+	hash := hashOf(strings.TrimSpace(r.PostFormValue("token")))
+	_, is, err := userWith(s.Home, hash)
 	if err != nil {
 		transfer.Fail(w, err)
 		return
@@ -112,14 +112,12 @@ func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 // identify finds the user of a request, and answers it itself if there is none.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (user access.User, hash string, is bool) {
 	token := tokenOf(r)
-	var err error
-	if token != "" {
-		user, hash, is, err = s.users.Find(token)
-	} else if c, cerr := r.Cookie(cookieName); cerr == nil {
-		if hash = s.sessions.token(c.Value); hash != "" {
-			user, is, err = s.users.ByHash(hash)
-		}
+	if c, err := r.Cookie(cookieName); token != "" {
+		hash = hashOf(token)
+	} else if err == nil {
+		hash = s.sessions.token(c.Value)
 	}
+	user, is, err := userWith(s.Home, hash)
 	user.Via = s.via(r)
 	switch {
 	case err != nil:
@@ -141,7 +139,7 @@ func (s *Server) wrong(w http.ResponseWriter, r *http.Request) {
 	}
 	s.audit.log(access.User{Via: s.via(r)}, access.Event{Action: "refused", What: r.Method + " " + r.URL.Path})
 	w.Header().Set("WWW-Authenticate", `Bearer realm="drun"`)
-	transfer.Fail(w, &unknown{})
+	transfer.Fail(w, unknown)
 }
 
 // via is the address that a request comes from: that which a reverse proxy on this machine names, if there is one.
@@ -186,8 +184,6 @@ func (l *limits) allow(who string, most rate.Limit, burst int) bool {
 }
 
 func slowDown(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", strconv.Itoa(2))
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.WriteHeader(http.StatusTooManyRequests)
-	_, _ = w.Write([]byte(`{"error":"too many requests","hint":"wait a moment"}` + "\n"))
+	w.Header().Set("Retry-After", "2")
+	transfer.Fail(w, &transfer.Refused{Status: http.StatusTooManyRequests, What: "too many requests", Do: "wait a moment"})
 }

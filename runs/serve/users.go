@@ -31,33 +31,21 @@ type Token struct {
 	Created time.Time      `json:"created"`
 }
 
-// Users are those who may use the server of a home. The file is read again when it has changed, so that a revoked token is
-// refused at once.
-type Users struct {
-	home string
-
-	mu     sync.Mutex
-	read   os.FileInfo
-	tokens map[string]Token // by hash
-}
-
-func NewUsers(home string) *Users { return &Users{home: home} }
-
 func usersPath(home string) string { return filepath.Join(home, "users.json") }
 
-func readUsers(home string) (list []Token, info os.FileInfo, err error) {
-	defer try.Caught(&err)
-	file, err := os.Open(usersPath(home))
+// ListUsers returns the tokens, without anything from which one could be found.
+func ListUsers(home string) (list []Token, err error) {
+	text, err := os.ReadFile(usersPath(home))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+		return []Token{}, nil
 	}
-	try.Ok(sqldb.Wrap(usersPath(home), err))
-	defer file.Close()
-	info = try.To(file.Stat())
-	if err := json.NewDecoder(file).Decode(&list); err != nil {
-		return nil, nil, exit.WithHint(&sqldb.Error{Path: usersPath(home), What: "cannot be read", Err: err}, "drun serve users writes it; is there a copy in a backup?")
+	if err == nil {
+		err = json.Unmarshal(text, &list)
 	}
-	return list, info, nil
+	if err != nil {
+		err = exit.WithHint(&sqldb.Error{Path: usersPath(home), What: "cannot be read", Err: err}, "drun serve users writes it; is there a copy in a backup?")
+	}
+	return list, err
 }
 
 func hashOf(token string) string {
@@ -65,31 +53,14 @@ func hashOf(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Find returns the user with a token, and the token's hash.
-func (u *Users) Find(token string) (_ access.User, hash string, is bool, err error) {
-	hash = hashOf(token)
-	user, is, err := u.ByHash(hash)
-	return user, hash, is, err
-}
-
-// ByHash returns the user with a token that has this hash.
-func (u *Users) ByHash(hash string) (_ access.User, is bool, err error) {
-	defer try.Caught(&err)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	now, serr := os.Stat(usersPath(u.home))
-	if serr != nil {
-		now = nil
+// userWith finds the user with a token that has this hash. The file is read each time, so that a revoked token is refused at once.
+func userWith(home, hash string) (_ access.User, is bool, err error) {
+	list, err := ListUsers(home)
+	at := slices.IndexFunc(list, func(t Token) bool { return t.SHA256 == hash })
+	if at < 0 || err != nil {
+		return access.User{}, false, err
 	}
-	if u.tokens == nil || (now == nil) != (u.read == nil) || now != nil && (!os.SameFile(now, u.read) || !now.ModTime().Equal(u.read.ModTime()) || now.Size() != u.read.Size()) {
-		list, info := try.To2(readUsers(u.home))
-		u.tokens, u.read = map[string]Token{}, info
-		for _, t := range list {
-			u.tokens[t.SHA256] = t
-		}
-	}
-	t, is := u.tokens[hash]
-	return access.User{Name: t.Name, Grants: t.Grants}, is, nil
+	return access.User{Name: list[at].Name, Grants: list[at].Grants}, true, nil
 }
 
 var userForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN][\pL\pN ._@+-]{0,99}$`) })
@@ -126,32 +97,26 @@ func RevokeUser(home, name string) (n int, err error) {
 	})
 }
 
-// ListUsers returns the tokens, without anything from which one could be found.
-func ListUsers(home string) ([]Token, error) {
-	list, _, err := readUsers(home)
-	return append([]Token{}, list...), err
-}
-
 func changeUsers(home string, change func([]Token) ([]Token, error)) (err error) {
 	defer try.Caught(&err)
 	try.Ok(sqldb.Wrap(home, os.MkdirAll(home, sqldb.FolderMode)))
-	release := func() {}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if release, err = history.Claim(home, "users"); release != nil || err != nil || time.Now().After(end) {
-			break
+	release := try.To(history.Claim(home, "users"))
+	for end := time.Now().Add(10 * time.Second); release == nil; release = try.To(history.Claim(home, "users")) {
+		if time.Now().After(end) {
+			return exit.Errorf(exit.Storage, "another process changes the users of %s", home)
 		}
-	}
-	try.Ok(err)
-	if release == nil {
-		return exit.Errorf(exit.Storage, "another process changes the users of %s", home)
+		time.Sleep(10 * time.Millisecond)
 	}
 	defer release()
-	list, _ := try.To2(readUsers(home))
-	list = try.To(change(list))
-	text := try.To(json.MarshalIndent(list, "", "  "))
-	path := usersPath(home)
+	return writeJSON(usersPath(home), try.To(change(try.To(ListUsers(home)))))
+}
+
+// writeJSON replaces a file: whoever reads it finds what was there before, or the value.
+func writeJSON(path string, value any) (err error) {
+	defer func() { err = sqldb.Wrap(path, err) }()
+	defer try.Caught(&err)
 	next := path + ".new"
-	try.Ok(sqldb.Wrap(path, os.WriteFile(next, append(text, '\n'), sqldb.FileMode)))
-	try.Ok(sqldb.Wrap(path, sqldb.Sync(next)))
-	return sqldb.Wrap(path, os.Rename(next, path))
+	try.Ok(os.WriteFile(next, append(try.To(json.MarshalIndent(value, "", "  ")), '\n'), sqldb.FileMode))
+	try.Ok(sqldb.Sync(next))
+	return os.Rename(next, path)
 }

@@ -16,10 +16,11 @@ import (
 
 // Options say what is copied of a run.
 type Options struct {
-	Weights string // of which checkpoints: none, best or all
+	Weights string // of which checkpoints: none, which leaves files out, too, best or all
 	Secrets bool   // the values of secret parameters, if the sending home has kept them
 	Project string // of runs that have none
 	Quick   bool   // take runs that look the same on both sides for the same; otherwise their points are compared
+	Again   bool   // also runs that the receiver has removed for good
 	Say     func(text string)
 }
 
@@ -50,22 +51,26 @@ type copier struct {
 func Copy(ctx context.Context, from, to Side, runs []Found, o Options) (_ *Result, err error) {
 	defer try.Caught(&err)
 	c := &copier{from: from, to: to, Options: o}
-	try.Ok(agree(try.To(from.Hello(ctx)), try.To(to.Hello(ctx))))
+	try.Ok(agree(ctx, from, to))
 	var failed []error
 	for part := range slices.Chunk(runs, 500) {
 		uids := each.Of(part, func(r Found) string { return r.UID })
-		here, there := states(try.To(from.States(ctx, uids))), states(try.To(to.States(ctx, uids)))
+		here, there := states(try.To(States(ctx, from, uids))), states(try.To(States(ctx, to, uids)))
 		for _, r := range part {
 			if there[r.UID].Trashed {
 				c.Say(fmt.Sprintf("run %s is in the trash there", r.Name))
 			}
 			a, b := here[r.UID], there[r.UID]
-			if c.Quick && a.Alike(&b) && (a.Checkpoints == b.Checkpoints || o.Weights == "none") {
+			alike := a.Alike(&b.State)
+			if c.Quick && alike && (o.Weights == "none" || a.Checkpoints == b.Checkpoints && !a.Files) {
 				c.Runs++
 				c.There += b.Bytes[0] + map[string]int64{"best": b.Bytes[1], "all": b.Bytes[2]}[o.Weights]
 				continue
 			}
-			if err := c.run(ctx, r, a.Alike(&b)); err != nil {
+			if err := c.run(ctx, r, alike); errors.As(err, new(*history.Gone)) && c.Quick {
+				c.Say(err.Error())
+				continue
+			} else if err != nil {
 				failed = append(failed, fmt.Errorf("run %s: %w", r.Name, err))
 				if refused := (*Refused)(nil); ctx.Err() != nil || exit.CodeOf(err) == exit.Requirement || errors.As(err, &refused) && refused.Status == 401 {
 					return &c.Result, failed[0] // the others would fail likewise
@@ -75,16 +80,14 @@ func Copy(ctx context.Context, from, to Side, runs []Found, o Options) (_ *Resul
 			c.Runs++
 		}
 	}
-	if len(failed) > 1 {
-		for _, err := range failed[1:] {
-			c.Say(err.Error())
-		}
+	for _, err := range failed[min(1, len(failed)):] {
+		c.Say(err.Error())
 	}
 	return &c.Result, append(failed, nil)[0]
 }
 
-func states(list []history.State) map[string]history.State {
-	by := map[string]history.State{}
+func states(list []State) map[string]State {
+	by := map[string]State{}
 	for _, s := range list {
 		by[s.UID] = s
 	}
@@ -99,12 +102,15 @@ func (c *copier) run(ctx context.Context, r Found, alike bool) (err error) {
 	before, changed := c.Sent, false
 	for n := 1; ; n++ {
 		have, same := try.To2(c.compare(ctx, r.UID))
-		var err error
+		newer, err := false, error(nil)
 		if !same || !alike {
-			err = c.rows(ctx, r, have, &changed)
+			newer, err = c.rows(ctx, r, have, &changed)
 		}
-		if err == nil {
-			err = c.weights(ctx, r.UID, have)
+		if err == nil && c.Weights != "none" {
+			err = c.count(CopyCheckpoints(ctx, c.from, c.to, r.UID, c.Weights))
+		}
+		if err == nil && c.Weights != "none" && !newer {
+			err = c.count(copyFiles(ctx, c.from, c.to, r.UID, !c.Quick || !alike))
 		}
 		missing := (*history.NotFound)(nil)
 		again := errors.As(err, new(*history.Moved)) || errors.As(err, new(*Lacking)) || errors.As(err, &missing) && c.isThere(ctx, r.UID)
@@ -117,9 +123,15 @@ func (c *copier) run(ctx context.Context, r Found, alike bool) (err error) {
 	}
 }
 
+// count adds the bytes that were sent, and those that were there.
+func (c *copier) count(sent, there int64, err error) error {
+	c.Sent, c.There = c.Sent+sent, c.There+there
+	return err
+}
+
 // isThere reports whether the sending side still has a run.
 func (c *copier) isThere(ctx context.Context, uid string) bool {
-	found, err := c.from.States(ctx, []string{uid})
+	found, err := States(ctx, c.from, []string{uid})
 	return err == nil && len(found) == 1
 }
 
@@ -127,41 +139,48 @@ func (c *copier) isThere(ctx context.Context, uid string) bool {
 // points and lines.
 func (c *copier) compare(ctx context.Context, uid string) (there history.Extent, same bool, err error) {
 	defer try.Caught(&err)
-	there = try.To(c.to.Extent(ctx, Part{uid, -1, -1})).Extent
+	there = try.To(Extent(ctx, c.to, Part{uid, -1, -1})).Extent
 	if c.Quick || there.ID == 0 {
-		return there, false, nil
+		return there, there.ID != 0, nil
 	}
-	here := try.To(c.from.Extent(ctx, Part{uid, -1, -1})).Extent
+	here := try.To(Extent(ctx, c.from, Part{uid, -1, -1})).Extent
 	if here.ID == 0 {
 		return there, false, &history.NotFound{What: "it has been removed here", Near: "drun runs lists those that are there"}
 	}
 	first := Part{uid, min(here.Points, there.Points), min(here.Lines, there.Lines)}
-	a, b := try.To(c.from.Extent(ctx, first)), try.To(c.to.Extent(ctx, first))
+	a, b := try.To(Extent(ctx, c.from, first)), try.To(Extent(ctx, c.to, first))
 	if !slices.Equal(a.Digest, b.Digest) {
 		return there, false, &history.Diverged{Name: there.Name, Why: fmt.Sprintf("its first %d points and %d lines are not the same", first.Points, first.Lines)}
 	}
 	return there, here.Points == there.Points && here.Lines == there.Lines, nil
 }
 
-// rows copies what the receiver's history lacks.
-func (c *copier) rows(ctx context.Context, r Found, have history.Extent, changed *bool) (err error) {
+// rows copies what the receiver's history lacks, and reports whether what that has is newer.
+func (c *copier) rows(ctx context.Context, r Found, have history.Extent, changed *bool) (newer bool, err error) {
 	defer try.Caught(&err)
-	source := c.from.Source(r.UID, c.Secrets)
+	lacks := Lacks{UID: r.UID, Secrets: c.Secrets}
+	since := func(have history.Extent) (*history.Delta, error) {
+		lacks.Have = have
+		return Since(ctx, c.from, lacks)
+	}
+	if home, is := c.from.(*Home); is { // which knows what was taken before
+		since = home.sourceOf(lacks).Since
+	}
 	for first := true; ; first = false {
-		d := try.To(source.Since(ctx, have))
-		try.Ok(c.fill(ctx, d))
+		d := try.To(since(have))
+		c.There += try.To(Fill(ctx, c.from, c.to, d))
 		*changed = *changed || have.ID == 0 || d.Batch.Number > have.Batch || len(d.Series.Name)+len(d.Batch.Lines) > 0
 		c.Sent += size(d)
-		m := try.To(c.to.Merge(ctx, Arriving{Delta: d, Project: c.Project}))
+		m := try.To(Merge(ctx, c.to, Arriving{Delta: d, Project: c.Project, Again: c.Again}))
 		if first && have.ID == 0 && m.Name != r.Name {
 			c.Say(fmt.Sprintf("run %d %s is run %d %s there: its name was taken", r.ID, r.Name, m.ID, m.Name))
 		}
 		if d.Batch.Number < have.Batch {
 			c.Say(fmt.Sprintf("run %s is newer there", r.Name))
-			return nil
+			return true, nil
 		}
 		if have = have.After(d); !d.More {
-			return nil
+			return false, nil
 		}
 	}
 }
@@ -173,13 +192,6 @@ func size(d *history.Delta) int64 {
 		return 0
 	}
 	return int64(len(text))
-}
-
-// fill adds to a Delta the contents of artifacts that the receiver lacks.
-func (c *copier) fill(ctx context.Context, d *history.Delta) error {
-	bytes, err := Fill(ctx, c.from, c.to, d)
-	c.There += bytes
-	return err
 }
 
 // Fill adds to a Delta the contents of artifacts that the receiver lacks, and returns how many bytes it has.
@@ -195,10 +207,10 @@ func Fill(ctx context.Context, from, to Side, d *history.Delta) (there int64, er
 	}
 	sums := each.Of(d.Batch.Artifacts, func(a records.Artifact) string { return a.SHA256 })
 	slices.Sort(sums)
-	lacking := try.To(to.LackingContents(ctx, slices.Compact(sums)))
+	lacking := try.To(LackingContents(ctx, to, slices.Compact(sums)))
 	d.Contents = map[string][]byte{}
 	for len(lacking) > 0 {
-		list := try.To(from.Contents(ctx, d.UID, lacking))
+		list := try.To(Contents(ctx, from, Sums{d.UID, lacking}))
 		try.FailIf(len(list) == 0 || len(list) > len(lacking), "contents of artifacts are missing")
 		for i, data := range list {
 			d.Contents[lacking[i]] = data
@@ -209,26 +221,15 @@ func Fill(ctx context.Context, from, to Side, d *history.Delta) (there int64, er
 	return there, nil
 }
 
-// weights copies the checkpoints that are wanted and that the receiver lacks.
-func (c *copier) weights(ctx context.Context, uid string, have history.Extent) (err error) {
-	defer try.Caught(&err)
-	if c.Weights == "none" {
-		return nil
-	}
-	sent, there, err := CopyCheckpoints(ctx, c.from, c.to, uid, c.Weights)
-	c.Sent, c.There = c.Sent+sent, c.There+there
-	return err
-}
-
 // CopyCheckpoints copies those checkpoints of a run that are wanted and that the receiver does not list, and returns the
 // bytes that were sent, and those that the receiver had.
 func CopyCheckpoints(ctx context.Context, from, to Side, uid, weights string) (sent, there int64, err error) {
 	defer try.Caught(&err)
-	list, known := try.To(from.Checkpoints(ctx, uid)), try.To(to.Checkpoints(ctx, uid))
+	list, known := try.To(Checkpoints(ctx, from, uid)), try.To(Checkpoints(ctx, to, uid))
 	if weights == "best" {
 		list = best(list)
 	}
-	listed := try.To(to.Extent(ctx, Part{uid, -1, -1})).Extent.Checkpoints
+	listed := try.To(Extent(ctx, to, Part{uid, -1, -1})).Extent.Checkpoints
 	for _, m := range list {
 		same := slices.ContainsFunc(known, func(k checkpoints.Manifest) bool { return k.Step == m.Step && k.Sum == m.Sum })
 		if same && slices.Contains(listed, m.Step) {
@@ -261,7 +262,7 @@ func best(list []checkpoints.Manifest) []checkpoints.Manifest {
 
 func copyCheckpoint(ctx context.Context, from, to Side, uid string, step int64) (sent, there int64, err error) {
 	defer try.Caught(&err)
-	m := try.To(from.Manifest(ctx, uid, step))
+	m := try.To(Manifest(ctx, from, Step{uid, step}))
 	bytes := map[string]int{}
 	var sums []string
 	for _, c := range m.Chunks() {
@@ -270,16 +271,17 @@ func copyCheckpoint(ctx context.Context, from, to Side, uid string, step int64) 
 	}
 	const atOnce = 10_000
 	for part := range slices.Chunk(sums, atOnce) {
-		lacking := try.To(to.LackingChunks(ctx, part))
+		lacking := try.To(LackingChunks(ctx, to, part))
 		for len(lacking) > 0 {
-			list := try.To(from.Chunks(ctx, uid, lacking))
+			list := try.To(Chunks(ctx, from, Sums{uid, lacking}))
 			try.FailIf(len(list) == 0 || len(list) > len(lacking), "chunks of the checkpoint are missing")
-			try.Ok(to.Receive(ctx, uid, list))
+			try.To(Receive(ctx, to, Parts{uid, list}))
 			for i, data := range list {
 				sent, there = sent+int64(len(data)), there-int64(bytes[lacking[i]])
 			}
 			lacking = lacking[len(list):]
 		}
 	}
-	return sent, there, to.Enter(ctx, m)
+	_, err = Enter(ctx, to, m)
+	return sent, there, err
 }

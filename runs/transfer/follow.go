@@ -27,11 +27,10 @@ type Follower struct {
 	cancel context.CancelFunc
 	runs   sync.WaitGroup
 	mu     sync.Mutex
-	begun  bool
 	ending bool
 	heard  time.Time // when the server has answered last
 	left   int       // runs of which the server lacks something
-	told   bool
+	told   sync.Once
 }
 
 // Times of a follower.
@@ -49,11 +48,8 @@ func (f *Follower) Follow(id int64) {
 	defer f.mu.Unlock()
 	if f.ctx == nil {
 		f.ctx, f.cancel = context.WithCancel(Local(context.Background()))
+		f.runs.Go(func() { _ = f.earlier() }) // the next follower sends what is left
 	}
-	if !f.begun {
-		f.runs.Go(f.earlier)
-	}
-	f.begun = true
 	f.runs.Go(func() {
 		if err := f.run(id); err != nil && f.ctx.Err() == nil {
 			f.tell(err)
@@ -63,19 +59,16 @@ func (f *Follower) Follow(id int64) {
 
 // tell says once why the server gets nothing.
 func (f *Follower) tell(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.told {
-		f.told = true
+	f.told.Do(func() {
 		f.Say("drun: " + f.Server + ": " + err.Error() + "; what it lacks stays here, and follows later")
-	}
+	})
 }
 
 // End waits until the server has everything, at most for a time, only while it answers, and until a signal comes. It returns how many runs the
 // server still lacks something of.
 func (f *Follower) End(atMost time.Duration, signals <-chan os.Signal) (left int) {
 	f.mu.Lock()
-	begun := f.begun
+	begun := f.ctx != nil
 	f.ending, f.heard = true, time.Now()
 	f.mu.Unlock()
 	if !begun {
@@ -87,32 +80,68 @@ func (f *Follower) End(atMost time.Duration, signals <-chan os.Signal) (left int
 		close(done)
 	}()
 	end, stop := time.Now().Add(atMost), false
-	look := time.NewTicker(50 * time.Millisecond)
-	defer look.Stop()
-	for {
+	for look := time.Tick(50 * time.Millisecond); !stop; {
 		select {
 		case <-done:
 			f.cancel()
 			return f.left
 		case <-signals:
 			stop = true
-		case <-look.C:
+		case <-look:
+			f.mu.Lock()
+			stop = time.Since(f.heard) > silentFor || time.Now().After(end)
+			f.mu.Unlock()
 		}
-		f.mu.Lock()
-		stop = stop || time.Since(f.heard) > silentFor || time.Now().After(end)
-		f.mu.Unlock()
-		if !stop {
-			continue
-		}
-		f.cancel() // requests end with it
-		select {
-		case <-done:
-		case <-time.After(silentFor): // another process has the history locked
-		}
+	}
+	f.cancel() // requests end with it
+	select {
+	case <-done:
+	case <-time.After(silentFor): // another process has the history locked
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(f.left, 1)
+}
+
+// open opens the server, and notes when it answers.
+func (f *Follower) open() (*Remote, error) {
+	to, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	to.Within = onceWithin
+	to.answered = func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return max(f.left, 1)
+		f.heard = time.Now()
 	}
+	return to, nil
+}
+
+// note writes down whether the server lacks something of a run.
+func (f *Follower) note(uid string, lacks bool) error {
+	db, err := history.Open(f.Home)
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.NoteServer(uid, f.Server, lacks), db.Close())
+}
+
+// earlier sends what the server lacks of runs that have ended before.
+func (f *Follower) earlier() (err error) {
+	defer try.Caught(&err)
+	home, to := try.To(OpenHome(f.Home, false)), try.To(f.open())
+	defer home.Close()
+	defer to.Close()
+	for _, s := range try.To(home.db.States(try.To(home.db.NotedFor(f.Server)))) {
+		_, err := Copy(f.ctx, home, to, []Found{{s.ID, s.UID, s.Name}}, Options{Weights: f.Weights, Say: func(string) {}})
+		if err == nil || errors.As(err, new(*history.Gone)) {
+			try.Ok(f.note(s.UID, false))
+		} else if exit.CodeOf(err) != exit.Recipe || f.ctx.Err() != nil { // that one cannot be sent
+			return err
+		}
+	}
+	return nil
 }
 
 // following is a run that is followed.
@@ -120,12 +149,12 @@ type following struct {
 	*Follower
 	from   *Home
 	to     *Remote
-	uid    string
+	run    Found
 	source *history.Source
 	have   *history.Extent // nil: not known
 	sent   time.Time
-	doing  bool // somebody wants to know what the ranks do
-	id     int64
+	doing  bool          // somebody wants to know what the ranks do
+	stamp  history.Stamp // of the home when it was read last
 }
 
 func (f *Follower) run(id int64) (err error) {
@@ -139,55 +168,40 @@ func (f *Follower) run(id int64) (err error) {
 	try.Ok(f.note(uid[0], true))
 	to := try.To(f.open())
 	defer to.Close()
-	to.Within, to.Patience = onceWithin, silentFor
-	run := &following{Follower: f, from: home, to: to, uid: uid[0], id: id}
+	to.Patience = silentFor
+	r := &following{Follower: f, from: home, to: to, run: Found{id, uid[0], ""}}
 	ended := make(chan struct{})
 	var saves sync.WaitGroup
-	saves.Go(func() { run.saves(ended) })
-	complete := run.rows()
+	saves.Go(func() { r.saves(ended) })
+	err = r.again(r.rows)
 	close(ended)
 	saves.Wait()
-	if complete && run.weights() == nil {
-		try.Ok(f.note(uid[0], false))
-	} else {
-		f.mu.Lock()
-		f.left++
-		f.mu.Unlock()
+	if err == nil && f.Weights != "none" {
+		err = r.again(func() (bool, error) { return true, r.weights() })
 	}
-	return nil
+	if err == nil {
+		return f.note(uid[0], false)
+	}
+	f.mu.Lock()
+	f.left++
+	f.mu.Unlock()
+	return err
 }
 
-// note writes down whether the server lacks something of a run.
-func (f *Follower) note(uid string, lacks bool) error {
-	db, err := history.Open(f.Home)
-	if err != nil {
-		return err
-	}
-	return errors.Join(db.NoteServer(uid, f.Server, lacks), db.Close())
-}
-
-// rows sends what the run records until it has ended, and reports whether the server has all of it.
-func (r *following) rows() (complete bool) {
-	wait := tick
-	stamp, first := history.Stamp{}, true
-	for {
-		now, taken := history.StampOf(r.Home), time.Now()
-		quiet := !first && now == stamp && now.Settled(taken) && time.Since(r.sent) < heartbeat && !r.doing
-		if !quiet {
-			ended, err := r.next()
-			switch {
-			case ended:
-				return true
-			case err == nil:
-				wait = tick
-				stamp, first = now, false
-			case !passes(err):
-				r.tell(err)
-				return false
-			default:
-				r.have, first = nil, true // what has arrived is not known
-				wait = min(2*wait, backOff)
-			}
+// again does something until it has ended, with pauses that grow while the server does not answer.
+func (r *following) again(do func() (ended bool, err error)) error {
+	for wait := tick; ; {
+		ended, err := do()
+		switch {
+		case err != nil && !passes(err):
+			return err
+		case err != nil:
+			r.have = nil // what has arrived is not known
+			wait = min(2*wait, backOff)
+		case ended:
+			return nil
+		default:
+			wait = tick
 		}
 		r.mu.Lock()
 		pause := wait
@@ -198,7 +212,7 @@ func (r *following) rows() (complete bool) {
 		select {
 		case <-time.After(pause):
 		case <-r.ctx.Done():
-			return false
+			return r.ctx.Err()
 		}
 	}
 }
@@ -207,23 +221,37 @@ func (r *following) rows() (complete bool) {
 func passes(err error) bool {
 	refused := (*Refused)(nil)
 	if errors.As(err, &refused) {
-		return refused.temporary || refused.Status >= 500
+		return refused.temporary() || refused.Status >= 500
 	}
-	return !errors.As(err, new(*history.Diverged)) && !errors.As(err, new(*VersionError)) && !errors.As(err, new(*history.Misshapen))
+	for _, final := range []any{new(*history.Diverged), new(*history.Gone), new(*VersionError), new(*history.Misshapen)} {
+		if errors.As(err, final) {
+			return false
+		}
+	}
+	return true
 }
 
-// next sends what is new, and reports whether that was the end.
+// rows sends what is new, if there may be something, and reports whether that was the end.
+func (r *following) rows() (ended bool, err error) {
+	now := history.StampOf(r.Home)
+	if r.have != nil && now == r.stamp && now.Settled(time.Now()) && time.Since(r.sent) < heartbeat && !r.doing {
+		return false, nil
+	}
+	r.stamp = now
+	return r.next()
+}
+
 func (r *following) next() (ended bool, err error) {
 	defer try.Caught(&err)
 	if r.have == nil {
-		try.Ok(agree(try.To(r.from.Hello(r.ctx)), try.To(r.to.Hello(r.ctx))))
-		known := try.To(r.to.Extent(r.ctx, Part{r.uid, -1, -1}))
-		r.have, r.source = &known.Extent, r.from.db.SourceOf(r.uid)
+		try.Ok(agree(r.ctx, r.from, r.to))
+		known := try.To(Extent(r.ctx, r.to, Part{r.run.UID, -1, -1}))
+		r.have, r.source = &known.Extent, r.from.db.SourceOf(r.run.UID)
 		r.source.Live = true
 	}
 	d := try.To(r.source.Since(*r.have))
 	try.To(Fill(r.ctx, r.from, r.to, d))
-	m := try.To(r.to.Merge(r.ctx, Arriving{Delta: d, Live: true, Doing: r.now()}))
+	m := try.To(Merge(r.ctx, r.to, Arriving{Delta: d, Live: true, Doing: r.now()}))
 	after := r.have.After(d)
 	after.ID = m.ID
 	r.have, r.sent, r.doing = &after, time.Now(), m.Watched
@@ -240,7 +268,7 @@ func (r *following) now() *records.Snapshot {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, time.Second)
 	defer cancel()
-	s, _ := r.from.db.Doing(ctx, r.id)
+	s, _ := r.from.db.Doing(ctx, r.run.ID)
 	return s
 }
 
@@ -255,75 +283,21 @@ func (r *following) saves(ended <-chan struct{}) {
 		case <-r.ctx.Done():
 			return
 		}
-		now, err := r.from.db.States([]string{r.uid})
+		now, err := r.from.db.States([]string{r.run.UID})
 		if err != nil || len(now) == 0 || now[0].Checkpoints == known {
 			continue
 		}
-		if _, _, err := CopyCheckpoints(r.ctx, r.from, r.to, r.uid, r.Weights); err == nil {
+		if _, _, err := CopyCheckpoints(r.ctx, r.from, r.to, r.run.UID, r.Weights); err == nil {
 			known = now[0].Checkpoints
 		}
 	}
 }
 
-// weights sends the checkpoints that are not there yet.
+// weights sends the checkpoints that are not there yet, and the files.
 func (r *following) weights() error {
-	if r.Weights == "none" {
-		return nil
-	}
-	wait := tick
-	for {
-		_, _, err := CopyCheckpoints(r.ctx, r.from, r.to, r.uid, r.Weights)
-		if err == nil || !passes(err) || r.ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-r.ctx.Done():
-			return r.ctx.Err()
-		}
-		wait = min(2*wait, backOff)
-	}
-}
-
-// open opens the server, and notes when it answers.
-func (f *Follower) open() (*Remote, error) {
-	to, err := f.Open()
+	_, _, err := CopyCheckpoints(r.ctx, r.from, r.to, r.run.UID, r.Weights)
 	if err == nil {
-		to.answered = func() {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.heard = time.Now()
-		}
+		_, _, err = copyFiles(r.ctx, r.from, r.to, r.run.UID, true)
 	}
-	return to, err
-}
-
-// earlier sends what the server lacks of runs that have ended before.
-func (f *Follower) earlier() {
-	home, err := OpenHome(f.Home, false)
-	if err != nil {
-		return
-	}
-	defer home.Close()
-	to, err := f.open()
-	if err != nil {
-		return
-	}
-	defer to.Close()
-	uids, err := home.db.NotedFor(f.Server)
-	for _, uid := range uids {
-		if err != nil || f.ctx.Err() != nil {
-			break
-		}
-		state, serr := home.db.States([]string{uid})
-		if serr != nil || len(state) == 0 {
-			continue
-		}
-		_, err = Copy(f.ctx, home, to, []Found{{state[0].ID, uid, state[0].Name}}, Options{Weights: f.Weights, Say: func(string) {}})
-		if err == nil {
-			err = f.note(uid, false)
-		} else if exit.CodeOf(err) == exit.Recipe {
-			err = nil // this one cannot be sent
-		}
-	}
+	return err
 }

@@ -1,8 +1,12 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,29 +19,35 @@ import (
 	"drun/internal/build"
 	"drun/internal/try"
 	"drun/runs/serve/access"
+	"drun/runs/serve/objects"
 )
 
 // Home is a folder of this machine as a side. Its user is that of the context (see access.Of): who may do nothing gets
 // *access.Denied.
 type Home struct {
-	// Objects keeps the chunks of checkpoints; nil: the home does. It is set before anything is asked for.
+	// Objects keeps the chunks of checkpoints; nil: the home does. Kept has the files of MLflow's clients and, with Objects, those that
+	// recipes wrote. Both are set before anything is asked for.
 	Objects checkpoints.Objects
+	Kept    objects.Store
+	// Closed is called once all is closed.
+	Closed func()
 
 	path  string
 	write bool
 
-	mu    sync.Mutex
-	db    *history.DB // for reading
-	to    *history.DB // for writing
-	store *checkpoints.Store
-	live  map[string]*watched
+	mu       sync.Mutex
+	db       *history.DB // for reading
+	to       *history.DB // for writing
+	store    *checkpoints.Store
+	live     map[string]*watched
+	arriving sync.Mutex // held while a part of a file is added
 }
 
 // OpenHome opens the home at a path, which for writing is made if it is not there. Without a history the error is
 // *history.ErrNone.
 func OpenHome(path string, write bool) (_ *Home, err error) {
 	defer try.Caught(&err)
-	h := &Home{path: path, write: write, live: map[string]*watched{}}
+	h := &Home{path: path, write: write, live: map[string]*watched{}, Kept: objects.In(path), Closed: func() {}}
 	if write {
 		h.to = try.To(history.Open(path))
 	}
@@ -70,6 +80,7 @@ func (h *Home) Close() error {
 		errs = append(errs, h.to.Close())
 	}
 	h.store, h.db, h.to = nil, nil, nil
+	h.Closed()
 	return errors.Join(errs...)
 }
 
@@ -109,12 +120,20 @@ func (h *Home) may(ctx context.Context, role access.Role, uid string) (*history.
 	return &found[0], access.Of(ctx).Must(role, found[0].Project)
 }
 
-func (h *Home) Hello(ctx context.Context) (Hello, error) {
+// Ask carries a request out.
+func (h *Home) Ask(ctx context.Context, name string, in, out any) error {
+	result, err := requests[name].do(ctx, h, in)
+	if err == nil {
+		reflect.ValueOf(out).Elem().Set(reflect.ValueOf(result))
+	}
+	return err
+}
+
+func (h *Home) hello(ctx context.Context, _ struct{}) (Hello, error) {
 	return Hello{Version, h.db.Schema(), build.Own(), access.Of(ctx).Name}, nil
 }
 
-func (h *Home) Find(ctx context.Context, c Choice) (found []Found, err error) {
-	defer try.Caught(&err)
+func (h *Home) find(ctx context.Context, c Choice) (found []Found, err error) {
 	db := h.db.Within(access.Of(ctx).Within(access.Read))
 	var ids []int64
 	for _, ref := range c.Refs {
@@ -132,80 +151,58 @@ func (h *Home) Find(ctx context.Context, c Choice) (found []Found, err error) {
 	return found, nil
 }
 
-func (h *Home) States(ctx context.Context, uids []string) ([]history.State, error) {
-	user := access.Of(ctx)
-	all, err := h.db.States(uids)
-	return slices.DeleteFunc(all, func(s history.State) bool { return !user.May(access.Read, s.Project) }), err
+func (h *Home) states(ctx context.Context, uids []string) (list []State, err error) {
+	for _, s := range try.To(h.db.States(uids)) {
+		if access.Of(ctx).May(access.Read, s.Project) {
+			_, none := os.Stat(h.outputs(s.ID))
+			list = append(list, State{s, s.Foreign || none == nil})
+		}
+	}
+	return list, nil
 }
 
-// Extent tells of a run that is here, whoever asks, that it is: else two runs would have the same uid.
-func (h *Home) Extent(ctx context.Context, p Part) (k Known, err error) {
-	defer try.Caught(&err)
+func (h *Home) extent(ctx context.Context, p Part) (k Known, err error) {
 	if k.Extent = try.To(h.db.Extent(p.UID)); k.Extent.ID == 0 {
 		return k, nil
 	}
-	try.Ok(access.Of(ctx).Must(access.Read, k.Extent.Project))
+	try.Ok(access.Of(ctx).Must(access.Read, k.Extent.Project)) // not "there is none": else two runs would have the same uid
 	if p.Points >= 0 {
 		k.Digest, err = h.db.Digest(p.UID, p.Points, p.Lines)
 	}
 	return k, err
 }
 
-type homeSource struct {
-	home *Home
-	from *history.Source
-}
-
-func (h *Home) Source(uid string, secrets bool) Source {
-	from := h.db.SourceOf(uid)
-	from.WithSecrets = secrets
-	return &homeSource{h, from}
-}
-
-func (s *homeSource) Since(ctx context.Context, have history.Extent) (*history.Delta, error) {
+func (h *Home) since(ctx context.Context, l Lacks) (*history.Delta, error) {
 	role := access.Read
-	if s.from.WithSecrets {
+	if l.Secrets {
 		role = access.Admin
 	}
-	if _, err := s.home.may(ctx, role, s.from.UID); err != nil {
-		return nil, err
-	}
-	return s.from.Since(have)
+	try.To(h.may(ctx, role, l.UID))
+	return h.sourceOf(l).Since(l.Have)
 }
 
-// first reads the first of what sums name, up to the most that is answered at once.
-func first(sums []string, read func(sum string) ([]byte, error)) (list [][]byte, err error) {
-	size := 0
-	for _, sum := range sums {
-		if size >= mostAnswered {
-			break
-		}
-		data, err := read(sum)
-		if err != nil {
-			return nil, err
-		}
-		list, size = append(list, data), size+len(data)
+// sourceOf is a source that remembers what was taken before.
+func (h *Home) sourceOf(l Lacks) *history.Source {
+	source := h.db.SourceOf(l.UID)
+	source.WithSecrets = l.Secrets
+	return source
+}
+
+func (h *Home) contents(ctx context.Context, s Sums) (list [][]byte, err error) {
+	try.To(h.may(ctx, access.Read, s.UID))
+	for size := 0; len(list) < len(s.Sums) && size < mostAnswered; size += len(list[len(list)-1]) {
+		sum := s.Sums[len(list)]
+		list = append(list, try.To(h.db.Content(&records.Artifact{Name: sum, SHA256: sum})))
 	}
 	return list, nil
 }
 
-func (h *Home) Contents(ctx context.Context, uid string, sums []string) ([][]byte, error) {
-	if _, err := h.may(ctx, access.Read, uid); err != nil {
-		return nil, err
-	}
-	return first(sums, func(sum string) ([]byte, error) { return h.db.Content(&records.Artifact{Name: sum, SHA256: sum}) })
-}
-
-func (h *Home) LackingContents(_ context.Context, sums []string) ([]string, error) {
+func (h *Home) lackingContents(_ context.Context, sums []string) ([]string, error) {
 	return h.db.Lacking(sums)
 }
 
-func (h *Home) LackingChunks(_ context.Context, sums []string) ([]string, error) {
-	store, err := h.checkpoints(false)
-	if err != nil {
-		return nil, err
-	}
-	return store.Lacking(sums)
+func (h *Home) lackingChunks(_ context.Context, sums []string) ([]string, error) {
+	return try.To(h.checkpoints(false)).Lacking(sums)
 }
 
 // lease is for how long a run that was sent while it went on counts as running, and one whose next part should follow soon.
@@ -214,20 +211,17 @@ const (
 	liveLease = 30 * time.Second
 )
 
-func (h *Home) Merge(ctx context.Context, a Arriving) (m Merged, err error) {
-	defer try.Caught(&err)
+func (h *Home) merge(ctx context.Context, a Arriving) (m Merged, err error) {
 	user, d := access.Of(ctx), a.Delta
 	if d == nil {
 		return m, &history.Misshapen{Why: "there is none"}
 	}
-	project, how := d.Project, history.Arrival{Owner: user.Name, Project: a.Project, Lease: lease}
+	project, how := d.Project, history.Arrival{Owner: user.Name, Project: a.Project, Lease: lease, Again: a.Again}
 	if a.Live {
 		how.Lease = liveLease
 	}
 	known := try.To(h.db.States([]string{d.UID}))
-	if project == "" {
-		project = a.Project
-	}
+	project = cmp.Or(project, a.Project)
 	if len(known) > 0 {
 		project = known[0].Project
 	}
@@ -303,8 +297,7 @@ func (h *Home) watch(d *history.Delta, a Arriving) bool {
 	return time.Since(w.asked) < watchFor
 }
 
-func (h *Home) Checkpoints(ctx context.Context, uid string) (list []checkpoints.Manifest, err error) {
-	defer try.Caught(&err)
+func (h *Home) checkpointsOf(ctx context.Context, uid string) (list []checkpoints.Manifest, err error) {
 	try.To(h.may(ctx, access.Read, uid))
 	store := try.To(h.checkpoints(false))
 	for _, info := range try.To(store.List(uid)) {
@@ -319,20 +312,18 @@ func (h *Home) Checkpoints(ctx context.Context, uid string) (list []checkpoints.
 	return list, nil
 }
 
-func (h *Home) Manifest(ctx context.Context, uid string, step int64) (_ *checkpoints.Manifest, err error) {
-	defer try.Caught(&err)
-	try.To(h.may(ctx, access.Read, uid))
+func (h *Home) manifest(ctx context.Context, s Step) (*checkpoints.Manifest, error) {
+	try.To(h.may(ctx, access.Read, s.UID))
 	store := try.To(h.checkpoints(false))
-	return store.Manifest(try.To(store.Find(uid, checkpoints.Step(step))))
+	return store.Manifest(try.To(store.Find(s.UID, checkpoints.Step(s.Step))))
 }
 
-func (h *Home) Chunks(ctx context.Context, uid string, sums []string) (list [][]byte, err error) {
-	defer try.Caught(&err)
-	try.To(h.may(ctx, access.Read, uid))
+func (h *Home) chunks(ctx context.Context, s Sums) (list [][]byte, err error) {
+	try.To(h.may(ctx, access.Read, s.UID))
 	store := try.To(h.checkpoints(false))
 	size := 0
 	enough := errors.New("enough")
-	err = store.ReadChunks(sums, func(_ string, data []byte) error {
+	err = store.ReadChunks(s.Sums, func(_ string, data []byte) error {
 		if size >= mostAnswered {
 			return enough
 		}
@@ -345,22 +336,20 @@ func (h *Home) Chunks(ctx context.Context, uid string, sums []string) (list [][]
 	return list, err
 }
 
-func (h *Home) Receive(ctx context.Context, uid string, chunks [][]byte) (err error) {
-	defer try.Caught(&err)
-	try.To(h.may(ctx, access.Write, uid))
-	return try.To(h.checkpoints(true)).Receive(uid, chunks)
+func (h *Home) receive(ctx context.Context, p Parts) (struct{}, error) {
+	try.To(h.may(ctx, access.Write, p.UID))
+	return struct{}{}, try.To(h.checkpoints(true)).Receive(p.UID, p.Chunks)
 }
 
-func (h *Home) Enter(ctx context.Context, m *checkpoints.Manifest) (err error) {
-	defer try.Caught(&err)
+func (h *Home) enter(ctx context.Context, m *checkpoints.Manifest) (none struct{}, err error) {
 	if m == nil {
-		return &history.Misshapen{Why: "there is no checkpoint"}
+		return none, &history.Misshapen{Why: "there is no checkpoint"}
 	}
 	run := try.To(h.may(ctx, access.Write, m.Run))
 	store := try.To(h.checkpoints(true))
 	there, err := store.Enter(m)
 	if checkpoints.IsLacking(err) {
-		return &Lacking{m.Step}
+		return none, &Lacking{m.Step}
 	}
 	try.Ok(err)
 	info := try.To(store.Find(m.Run, checkpoints.Step(m.Step)))
@@ -368,7 +357,22 @@ func (h *Home) Enter(ctx context.Context, m *checkpoints.Manifest) (err error) {
 	if !there {
 		access.Of(ctx).Log(access.Event{Action: "checkpoint", Run: run.Name, UID: m.Run, Project: run.Project, What: strconv.FormatInt(m.Step, 10)})
 	}
-	return store.Arrived(m.Run)
+	return none, store.Arrived(m.Run)
+}
+
+// Forget removes what was kept before a time for checkpoints and files that have not come since.
+func (h *Home) Forget(before time.Time) (err error) {
+	defer try.Caught(&err)
+	parts, _ := filepath.Glob(filepath.Join(h.path, incoming, "*"))
+	for _, part := range parts {
+		if info, err := os.Stat(part); err == nil && info.ModTime().Before(before) {
+			try.Ok(os.Remove(part))
+		}
+	}
+	if store := try.To(h.checkpoints(false)); store != nil {
+		return store.Forget(before)
+	}
+	return nil
 }
 
 // Offload moves the chunks that are in the home to Objects, and removes from there, by remove, those of these that no checkpoint has.

@@ -1,8 +1,8 @@
 // Package transfer copies runs between homes: drun push and drun pull, and what drun serve hears of runs that go on.
 // The other side is a folder of this machine, a folder of another that is reached by ssh, or a server. All three are
-// the same [Side]; over ssh and to a server its methods are requests ([Handler], [Remote]).
+// a [Side], which is asked by the requests below, such as [States]; over ssh and to a server they are HTTP.
 //
-// Only what the other side lacks travels: rows as history.Delta, checkpoints' chunks and artifacts' contents by their
+// Only what the other side lacks travels: rows as history.Delta, checkpoints' chunks, artifacts' contents and files by their
 // SHA-256. Every step can be repeated, so a copy that was broken off goes on where it was when it is started again.
 package transfer
 
@@ -10,14 +10,78 @@ import (
 	"context"
 	"fmt"
 
-	"drun/checkpoints"
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
+// Side is a home on one side of a copy: a [Home], or a [Remote] that reaches one.
+type Side interface {
+	// Ask makes a request, which may be made again after any error; out is where the answer is put.
+	Ask(ctx context.Context, request string, in, out any) error
+	Close() error
+}
+
+// The requests, by their names on the way.
+var (
+	Greet  = request("hello", (*Home).hello)
+	Find   = request("find", (*Home).find)
+	States = request("states", (*Home).states)
+	Extent = request("extent", (*Home).extent)
+	// Since gives what another side lacks of a run, one Delta after another.
+	Since = request("since", (*Home).since)
+	// Merge's errors are *history.Moved, *history.Diverged and *history.Gone, among others.
+	Merge = request("merge", (*Home).merge)
+	// Contents and Chunks return those of artifacts and checkpoints by SHA-256, as many of the first as fit into one answer.
+	Contents = request("contents", (*Home).contents)
+	Chunks   = request("chunks", (*Home).chunks)
+	// LackingContents and LackingChunks return which of these the side does not have.
+	LackingContents = request("lacking-contents", (*Home).lackingContents)
+	LackingChunks   = request("lacking-chunks", (*Home).lackingChunks)
+	// Checkpoints lists those of a run, without their entries.
+	Checkpoints = request("checkpoints", (*Home).checkpointsOf)
+	Manifest    = request("manifest", (*Home).manifest)
+	Receive     = request("receive", (*Home).receive)
+	// Enter adds a checkpoint whose chunks have arrived; if some are lacking, the error is *Lacking.
+	Enter = request("enter", (*Home).enter)
+	// Files lists the files of a run, ReadFile reads a part of one, and PutFile keeps a part and returns how much is there.
+	Files    = request("files", (*Home).files)
+	ReadFile = request("read-file", (*Home).readFile)
+	PutFile  = request("put-file", (*Home).putFile)
+)
+
+// asked is a request: how its arguments are read, and what a home does.
+type asked struct {
+	read func(body []byte) (any, error)
+	do   func(ctx context.Context, h *Home, in any) (any, error)
+}
+
+var requests = map[string]asked{}
+
+// request makes the function by which any side is asked, of what a home does.
+func request[In, Out any](name string, do func(*Home, context.Context, In) (Out, error)) func(context.Context, Side, In) (Out, error) {
+	requests[name] = asked{
+		read: func(body []byte) (any, error) {
+			var in In
+			if err := decoder.Unmarshal(body, &in); err != nil {
+				return nil, exit.Errorf(exit.Usage, "the request cannot be read: %v", err)
+			}
+			return in, nil
+		},
+		do: func(ctx context.Context, h *Home, in any) (out any, err error) {
+			defer try.Caught(&err)
+			return do(h, ctx, in.(In))
+		},
+	}
+	return func(ctx context.Context, s Side, in In) (out Out, err error) {
+		err = s.Ask(ctx, name, in, &out)
+		return out, err
+	}
+}
+
 // Version of the requests. A side that has another refuses the other with words.
-const Version = 1
+const Version = 2
 
 // Hello is what a side says of itself.
 type Hello struct {
@@ -51,11 +115,25 @@ type Known struct {
 	Digest []byte // of the points and lines that were asked for
 }
 
+// State says whether two sides have the same of a run.
+type State struct {
+	history.State
+	Files bool // it may have some
+}
+
+// Lacks asks for what a side with an extent lacks of a run.
+type Lacks struct {
+	UID     string
+	Have    history.Extent
+	Secrets bool // also the values of secret parameters
+}
+
 // Arriving is a part of a run for a side to enter.
 type Arriving struct {
 	Delta   *history.Delta
 	Project string            // of a run that is new there and has none; "": none
 	Live    bool              // more follows soon
+	Again   bool              // also if the run was removed there for good
 	Doing   *records.Snapshot // what the ranks do now, if somebody has asked for it
 }
 
@@ -66,35 +144,22 @@ type Merged struct {
 	Watched bool // somebody wants to know what the ranks do
 }
 
-// Side is a home on one side of a copy. Its methods may be called again after any error.
-type Side interface {
-	Hello(ctx context.Context) (Hello, error)
-	Find(ctx context.Context, c Choice) ([]Found, error)
-	States(ctx context.Context, uids []string) ([]history.State, error)
-	Extent(ctx context.Context, p Part) (Known, error)
-	// Source gives what another side lacks of a run, one Delta after another.
-	Source(uid string, secrets bool) Source
-	// Contents returns the contents of artifacts by SHA-256, as many of the first as fit into one answer.
-	Contents(ctx context.Context, uid string, sums []string) ([][]byte, error)
-	// LackingContents and LackingChunks return which of these the side does not have.
-	LackingContents(ctx context.Context, sums []string) ([]string, error)
-	LackingChunks(ctx context.Context, sums []string) ([]string, error)
-	// Merge's errors are *history.Moved and *history.Diverged, among others.
-	Merge(ctx context.Context, a Arriving) (Merged, error)
-	// Checkpoints lists those of a run, without their entries.
-	Checkpoints(ctx context.Context, uid string) ([]checkpoints.Manifest, error)
-	Manifest(ctx context.Context, uid string, step int64) (*checkpoints.Manifest, error)
-	// Chunks returns chunks by SHA-256, as many of the first as fit into one answer.
-	Chunks(ctx context.Context, uid string, sums []string) ([][]byte, error)
-	Receive(ctx context.Context, uid string, chunks [][]byte) error
-	// Enter adds a checkpoint whose chunks have arrived; if some are lacking, the error is *Lacking.
-	Enter(ctx context.Context, m *checkpoints.Manifest) error
-	Close() error
+// Sums names contents or chunks of a run by their SHA-256.
+type Sums struct {
+	UID  string
+	Sums []string
 }
 
-// Source is a run that is copied from a side.
-type Source interface {
-	Since(ctx context.Context, have history.Extent) (*history.Delta, error)
+// Step names a checkpoint.
+type Step struct {
+	UID  string
+	Step int64
+}
+
+// Parts are chunks of a run's checkpoints.
+type Parts struct {
+	UID    string
+	Chunks [][]byte
 }
 
 // Lacking is the error of a checkpoint of which chunks have not arrived, or were removed since.
@@ -114,16 +179,15 @@ func (e *VersionError) Hint() string        { return e.Do }
 func (e *VersionError) ExitCode() exit.Code { return exit.Requirement }
 
 // agree returns an error unless runs can be copied between two sides.
-func agree(from, to Hello) error {
+func agree(ctx context.Context, from, to Side) (err error) {
+	defer try.Caught(&err)
+	a, b := try.To(Greet(ctx, from, struct{}{})), try.To(Greet(ctx, to, struct{}{}))
 	switch {
-	case from.Version != to.Version:
-		return &VersionError{fmt.Sprintf("the two sides copy runs in different ways: %s on one, %s on the other", from.Drun, to.Drun), "bring the older drun up to date"}
-	case from.Schema > to.Schema:
-		return &VersionError{fmt.Sprintf("the receiving drun (%s) is older than the sending one (%s), and has no place for all that runs have now", to.Drun, from.Drun),
+	case a.Version != b.Version:
+		return &VersionError{fmt.Sprintf("the two sides copy runs in different ways: %s on one, %s on the other", a.Drun, b.Drun), "bring the older drun up to date"}
+	case a.Schema > b.Schema:
+		return &VersionError{fmt.Sprintf("the receiving drun (%s) is older than the sending one (%s), and has no place for all that runs have now", b.Drun, a.Drun),
 			"bring the receiving one up to date first"}
 	}
 	return nil
 }
-
-// mostAnswered limits the bytes of contents and chunks in one request or answer; one goes in any case.
-const mostAnswered = 8 << 20

@@ -1,12 +1,11 @@
 package transfer
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,61 +18,82 @@ import (
 	"drun/internal/exit"
 )
 
-// Over ssh the requests go to a drun on the other machine (drun transfer-serve), over its standard input and output.
+// Over ssh the requests go to a drun on the other machine (drun transfer-serve), over its standard input and output: one after another, as
+// HTTP has them.
 
-// stream is a process's standard input and output as a connection.
-type stream struct {
-	io.Reader
-	io.WriteCloser
-	done func()
-	once sync.Once
+// reply collects an answer.
+type reply struct {
+	bytes.Buffer
+	header http.Header
+	status int
 }
 
-func (s *stream) Close() error {
-	err := s.WriteCloser.Close()
-	s.once.Do(s.done)
-	return err
-}
-
-type nowhere struct{}
-
-func (nowhere) Network() string { return "pipe" }
-func (nowhere) String() string  { return "pipe" }
-
-func (s *stream) LocalAddr() net.Addr              { return nowhere{} }
-func (s *stream) RemoteAddr() net.Addr             { return nowhere{} }
-func (s *stream) SetDeadline(time.Time) error      { return nil }
-func (s *stream) SetReadDeadline(time.Time) error  { return nil }
-func (s *stream) SetWriteDeadline(time.Time) error { return nil }
-
-// one is a listener with one connection.
-type one struct {
-	conn   net.Conn
-	gone   chan struct{}
-	served bool
-}
-
-func (l *one) Accept() (net.Conn, error) {
-	if !l.served {
-		l.served = true
-		return l.conn, nil
-	}
-	<-l.gone
-	return nil, net.ErrClosed
-}
-func (l *one) Close() error   { return nil }
-func (l *one) Addr() net.Addr { return nowhere{} }
+func (r *reply) Header() http.Header    { return r.header }
+func (r *reply) WriteHeader(status int) { r.status = status }
 
 // ServeStream answers the requests that arrive on in until it ends.
-func ServeStream(side Side, in io.Reader, out io.WriteCloser) error {
-	gone := make(chan struct{})
-	conn := &stream{Reader: in, WriteCloser: out, done: func() { close(gone) }}
-	mux := http.NewServeMux()
-	mux.Handle("POST "+Path+"{method}", Handler(side))
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(w, r.WithContext(Local(r.Context()))) })}
-	if err := server.Serve(&one{conn: conn, gone: gone}); !errors.Is(err, net.ErrClosed) {
-		return err
+func ServeStream(home *Home, in io.Reader, out io.Writer) error {
+	handler := Handler(home)
+	for reader := bufio.NewReader(in); ; {
+		r, err := http.ReadRequest(reader)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r.SetPathValue("method", strings.TrimPrefix(r.URL.Path, Path))
+		w := &reply{header: http.Header{}, status: http.StatusOK}
+		handler.ServeHTTP(w, r.WithContext(Local(r.Context())))
+		_, _ = io.Copy(io.Discard, r.Body)
+		answer := http.Response{StatusCode: w.status, ProtoMajor: 1, ProtoMinor: 1, Header: w.header, ContentLength: int64(w.Len()), Body: io.NopCloser(w)}
+		if err := answer.Write(out); err != nil {
+			return err
+		}
 	}
+}
+
+// pipe is a process that answers requests.
+type pipe struct {
+	mu    sync.Mutex
+	in    *bufio.Reader
+	out   io.WriteCloser
+	kill  func()
+	ended chan struct{}
+	said  *tail
+	host  string
+}
+
+func (p *pipe) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer context.AfterFunc(r.Context(), p.kill)() // an answer that nobody waits for would be taken for the next
+	response, err := (*http.Response)(nil), r.Write(p.out)
+	if err == nil {
+		response, err = http.ReadResponse(p.in, r)
+	}
+	if err == nil {
+		var body []byte
+		body, err = io.ReadAll(response.Body)
+		response.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	if err != nil {
+		p.kill()
+		<-p.ended
+		return nil, exit.WithHint(exit.Errorf(exit.Requirement, "the connection to %s has ended: %s", p.host, p.said.text()), "drun must be in the PATH there, and of about the same version: ssh "+p.host+" drun version")
+	}
+	return response, nil
+}
+
+// close ends the process by the end of its input and, if that does not help, otherwise.
+func (p *pipe) close() error {
+	_ = p.out.Close()
+	select {
+	case <-p.ended:
+	case <-time.After(5 * time.Second):
+	}
+	p.kill()
+	<-p.ended
 	return nil
 }
 
@@ -90,52 +110,30 @@ func OverSSH(command []string, host, program, folder string, write bool) (*Remot
 	if write {
 		there += " --write"
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, kill := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], "-T", "--", host, there)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
-	said := &tail{}
-	cmd.Stderr = said
+	p := &pipe{kill: kill, ended: make(chan struct{}), said: &tail{}, host: host}
+	cmd.Stderr = p.said
 	in, err := cmd.StdoutPipe()
-	if err != nil {
-		cancel()
-		return nil, err
+	if err == nil {
+		p.in = bufio.NewReader(in)
+		p.out, err = cmd.StdinPipe()
 	}
-	out, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
-		cancel()
+		kill()
 		return nil, exit.Errorf(exit.Requirement, "%s could not be started: %w", command[0], err)
 	}
-	ended := make(chan struct{})
-	conn := &stream{Reader: in, WriteCloser: out, done: func() {}}
-	used := false
-	transport := &http.Transport{MaxConnsPerHost: 1, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		if used {
-			<-ended
-			return nil, exit.WithHint(exit.Errorf(exit.Requirement, "the connection to %s has ended: %s", host, said.text()), "drun must be in the PATH there, and of about the same version: ssh "+host+" drun version")
-		}
-		used = true
-		return conn, nil
-	}}
 	go func() {
 		_ = cmd.Wait()
-		close(ended)
+		close(p.ended)
 	}()
-	r := NewRemote(&http.Client{Transport: transport}, "http://"+"host", "")
-	r.where, r.Within = host, 5*time.Minute
-	r.shut = func() error {
-		_ = out.Close()
-		select {
-		case <-ended:
-		case <-time.After(5 * time.Second):
-		}
-		cancel()
-		<-ended
-		return nil
-	}
+	r := NewRemote(&http.Client{Transport: p}, "http://host", "")
+	r.where, r.Within, r.shut = host, 5*time.Minute, p.close
 	return r, nil
 }
 
@@ -169,5 +167,5 @@ func (t *tail) text() string {
 	if text := strings.TrimSpace(t.buf.String()); text != "" {
 		return text
 	}
-	return fmt.Sprint("it said nothing")
+	return "it said nothing"
 }

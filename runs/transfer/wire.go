@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,26 +23,22 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/try"
-	"drun/runs/serve/access"
 )
 
-// A method of a [Side] is a request POST PATH/METHOD. Its body and the answer are CBOR, and both carry the SHA-256 of
-// their bytes (RFC 9530), which is compared before anything is done with them. An error is JSON.
+// A request is POST PATH/NAME. Its body and the answer are CBOR, and both carry the SHA-256 of their bytes (RFC 9530), which is
+// compared before anything is done with them. An error is JSON.
 
 // Path is where a server answers these requests.
 const Path = "/api/transfer/v1/"
 
-// answerWithin limits how long a request may take, with its answer.
-const answerWithin = 5 * time.Minute
-
-// mostInMemory limits the bytes of all requests that are not small and are being answered; others wait.
 const (
-	mostInMemory = 128 << 20
+	answerWithin = 5 * time.Minute // a request, with its answer
+	mostInMemory = 128 << 20       // bytes of all requests that are not small and are being answered; others wait
 	small        = 1 << 20
+	mostAnswered = 8 << 20 // bytes of contents and chunks in one request or answer; one goes in any case
+	// MostBytes limits a request: the largest artifact, and as much again.
+	MostBytes = 40 << 20
 )
-
-// MostBytes limits a request: the largest artifact, and as much again.
-const MostBytes = 40 << 20
 
 var (
 	encoder = must(cbor.EncOptions{NaNConvert: cbor.NaNConvertNone, InfConvert: cbor.InfConvertNone, Time: cbor.TimeRFC3339NanoUTC}.EncMode())
@@ -55,69 +52,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// The arguments of methods that have several.
-type (
-	sinceArgs struct {
-		UID     string
-		Have    history.Extent
-		Secrets bool
-	}
-	sumsArgs struct {
-		UID  string
-		Sums []string
-	}
-	stepArgs struct {
-		UID  string
-		Step int64
-	}
-	chunksArgs struct {
-		UID    string
-		Chunks [][]byte
-	}
-)
-
-// methods are the requests, each with a function that reads its arguments and calls the side.
-var methods = map[string]func(ctx context.Context, s Side, body []byte) (any, error){
-	"hello":  method(func(ctx context.Context, s Side, _ struct{}) (Hello, error) { return s.Hello(ctx) }),
-	"find":   method(func(ctx context.Context, s Side, c Choice) ([]Found, error) { return s.Find(ctx, c) }),
-	"states": method(func(ctx context.Context, s Side, uids []string) ([]history.State, error) { return s.States(ctx, uids) }),
-	"extent": method(func(ctx context.Context, s Side, p Part) (Known, error) { return s.Extent(ctx, p) }),
-	"since": method(func(ctx context.Context, s Side, a sinceArgs) (*history.Delta, error) {
-		return s.Source(a.UID, a.Secrets).Since(ctx, a.Have)
-	}),
-	"contents": method(func(ctx context.Context, s Side, a sumsArgs) ([][]byte, error) { return s.Contents(ctx, a.UID, a.Sums) }),
-	"lacking-contents": method(func(ctx context.Context, s Side, sums []string) ([]string, error) {
-		return s.LackingContents(ctx, sums)
-	}),
-	"lacking-chunks": method(func(ctx context.Context, s Side, sums []string) ([]string, error) { return s.LackingChunks(ctx, sums) }),
-	"merge":          method(func(ctx context.Context, s Side, a Arriving) (Merged, error) { return s.Merge(ctx, a) }),
-	"checkpoints": method(func(ctx context.Context, s Side, uid string) ([]checkpoints.Manifest, error) {
-		return s.Checkpoints(ctx, uid)
-	}),
-	"manifest": method(func(ctx context.Context, s Side, a stepArgs) (*checkpoints.Manifest, error) {
-		return s.Manifest(ctx, a.UID, a.Step)
-	}),
-	"chunks": method(func(ctx context.Context, s Side, a sumsArgs) ([][]byte, error) { return s.Chunks(ctx, a.UID, a.Sums) }),
-	"receive": method(func(ctx context.Context, s Side, a chunksArgs) (struct{}, error) {
-		return struct{}{}, s.Receive(ctx, a.UID, a.Chunks)
-	}),
-	"enter": method(func(ctx context.Context, s Side, m *checkpoints.Manifest) (struct{}, error) {
-		return struct{}{}, s.Enter(ctx, m)
-	}),
-}
-
-func method[In, Out any](call func(context.Context, Side, In) (Out, error)) func(context.Context, Side, []byte) (any, error) {
-	return func(ctx context.Context, s Side, body []byte) (any, error) {
-		var in In
-		if err := decoder.Unmarshal(body, &in); err != nil {
-			return nil, exit.Errorf(exit.Usage, "the request cannot be read: %v", err)
-		}
-		return call(ctx, s, in)
-	}
-}
-
-// Handler answers the requests for a side. Whoever mounts it has found out who makes them (see access.With).
-func Handler(side Side) http.Handler {
+// Handler answers the requests for a home. Whoever mounts it has found out who makes them (see access.With).
+func Handler(home *Home) http.Handler {
 	memory := semaphore.NewWeighted(mostInMemory)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
@@ -130,15 +66,16 @@ func Handler(side Side) http.Handler {
 					}
 				}
 			}()
-			call := methods[r.PathValue("method")]
-			if call == nil {
-				return nil, &history.NotFound{What: fmt.Sprintf("there is no request %.40q", r.PathValue("method")), Near: "it belongs to another version of drun"}
+			name := r.PathValue("method")
+			request, known := requests[name]
+			if !known {
+				return nil, &history.NotFound{What: fmt.Sprintf("there is no request %.40q", name), Near: "it belongs to another version of drun"}
 			}
 			size := r.ContentLength
 			if size < 0 || size > MostBytes {
 				size = MostBytes
 			}
-			if m := r.PathValue("method"); m == "chunks" || m == "contents" {
+			if slices.Contains([]string{"chunks", "contents", "read-file"}, name) {
 				size += mostAnswered
 			}
 			if size > small { // points do not wait for weights
@@ -146,10 +83,10 @@ func Handler(side Side) http.Handler {
 				defer memory.Release(size)
 			}
 			body := try.To(io.ReadAll(http.MaxBytesReader(w, r.Body, MostBytes)))
-			if given := r.Header.Get(digestHeader); given != DigestOf(body) {
-				return nil, &garbled{}
+			if r.Header.Get(digestHeader) != DigestOf(body) {
+				return nil, &garbled{"request"}
 			}
-			return encoder.Marshal(try.To(call(r.Context(), side, body)))
+			return encoder.Marshal(try.To(request.do(r.Context(), home, try.To(request.read(body)))))
 		}()
 		if err != nil {
 			Fail(w, err)
@@ -170,14 +107,44 @@ func DigestOf(body []byte) string {
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
 }
 
-// garbled is the error of a request that was cut short or changed on its way: it is sent again.
-type garbled struct{}
+// garbled is the error of a request or an answer that was cut short or changed on its way: it is sent again.
+type garbled struct{ What string }
 
-func (*garbled) Error() string {
-	return "the request does not have the digest that it names: it was cut short or changed on the way"
+func (e *garbled) Error() string {
+	return "the " + e.What + " does not have the digest that it names: it was cut short or changed on the way"
 }
 
 func (*garbled) ExitCode() exit.Code { return exit.Usage }
+
+// traveller is a kind of error that is the same on the other side, with the status of its answer.
+type traveller struct {
+	kind   string
+	status int
+	as     func(err error) (error, bool)
+	back   func(detail []byte) error
+}
+
+var travellers = []traveller{travels[history.Moved]("moved", 409), travels[history.Diverged]("diverged", 409), travels[Lacking]("lacking", 409), travels[history.Gone]("gone", 410),
+	travels[history.NotFound]("missing", 404), travels[garbled]("garbled", 400)}
+
+func travels[T any, P interface {
+	*T
+	error
+}](kind string, status int) traveller {
+	as := func(err error) (error, bool) {
+		var e P
+		is := errors.As(err, &e)
+		return e, is
+	}
+	back := func(detail []byte) error {
+		e := P(new(T))
+		if err := json.Unmarshal(detail, e); err != nil {
+			return err
+		}
+		return e
+	}
+	return traveller{kind, status, as, back}
+}
 
 // fault is an error as it travels.
 type fault struct {
@@ -185,42 +152,32 @@ type fault struct {
 	Hint   string          `json:"hint,omitempty"`
 	Kind   string          `json:"kind,omitempty"`
 	Code   exit.Code       `json:"code,omitempty"`
-	Extent *history.Extent `json:"extent,omitempty"`
-	Name   string          `json:"name,omitempty"`
-	Step   int64           `json:"step,omitempty"`
+	Detail json.RawMessage `json:"detail,omitempty"` // the error itself, of a kind
 }
 
 // Fail answers a request with an error.
 func Fail(w http.ResponseWriter, err error) {
+	if errors.As(err, new(*checkpoints.ErrNone)) || errors.As(err, new(*history.ErrNone)) {
+		err = &history.NotFound{What: err.Error(), Near: exit.HintOf(err)}
+	}
 	f := fault{Error: err.Error(), Hint: exit.HintOf(err), Code: exit.CodeOf(err)}
 	status := http.StatusInternalServerError
-	var moved *history.Moved
-	var diverged *history.Diverged
-	var lacking *Lacking
-	var large *http.MaxBytesError
-	var cut *garbled
 	var own interface{ HTTPStatus() int }
 	switch {
 	case errors.As(err, &own):
 		status = own.HTTPStatus()
-	case errors.As(err, &cut):
-		f.Kind, status = "garbled", http.StatusBadRequest
-	case errors.As(err, &moved):
-		f.Kind, f.Extent, status = "moved", &moved.Extent, http.StatusConflict
-	case errors.As(err, &diverged):
-		f.Kind, f.Name, f.Error, status = "diverged", diverged.Name, diverged.Why, http.StatusConflict
-	case errors.As(err, &lacking):
-		f.Kind, f.Step, status = "lacking", lacking.Step, http.StatusConflict
-	case access.IsDenied(err):
-		f.Kind, status = "denied", http.StatusForbidden
-	case errors.As(err, new(*history.NotFound)), errors.As(err, new(*checkpoints.ErrNone)), errors.As(err, new(*history.ErrNone)):
-		f.Kind, status = "missing", http.StatusNotFound
-	case errors.As(err, &large):
+	case errors.As(err, new(*http.MaxBytesError)):
 		status = http.StatusRequestEntityTooLarge
-	case exit.CodeOf(err) == exit.Usage, errors.As(err, new(*history.Misshapen)), errors.As(err, new(*history.NameError)):
+	case f.Code == exit.Usage, errors.As(err, new(*history.Misshapen)), errors.As(err, new(*history.NameError)):
 		status = http.StatusBadRequest
-	case exit.CodeOf(err) == exit.Storage:
+	case f.Code == exit.Storage:
 		status = http.StatusInsufficientStorage
+	}
+	for _, t := range travellers {
+		if e, is := t.as(err); is {
+			f.Kind, status = t.kind, t.status
+			f.Detail, _ = json.Marshal(e)
+		}
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
@@ -229,16 +186,21 @@ func Fail(w http.ResponseWriter, err error) {
 
 // Refused is an answer that is an error.
 type Refused struct {
-	Status    int
-	What, Do  string
-	Code      exit.Code
-	after     time.Duration // to wait before the same is tried again
-	temporary bool
+	Status   int
+	What, Do string
+	Code     exit.Code
+	after    time.Duration // to wait before the same is tried again
 }
 
 func (e *Refused) Error() string       { return e.What }
 func (e *Refused) Hint() string        { return e.Do }
 func (e *Refused) ExitCode() exit.Code { return e.Code }
+func (e *Refused) HTTPStatus() int     { return e.Status }
+
+// temporary reports whether the same may be tried again.
+func (e *Refused) temporary() bool {
+	return slices.Contains([]int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, e.Status)
+}
 
 // Remote is a side that is reached by HTTP.
 type Remote struct {
@@ -246,15 +208,17 @@ type Remote struct {
 	url    string // ends in Path
 	where  string // for messages
 	token  string
-	// Within limits one try of a request and Patience how long it is tried again while the other side does not answer.
+	// Within limits one try of a request and Patience how long it is tried again while the other side does not answer, which Say
+	// is told of.
 	Within, Patience time.Duration
+	Say              func(text string)
 	answered         func() // is called for each answer; nil: nothing is
 	shut             func() error
 }
 
 // NewRemote is the side at a server's address.
 func NewRemote(client *http.Client, address, token string) *Remote {
-	return &Remote{client: client, url: address + Path, where: address, token: token, Within: time.Minute, Patience: 30 * time.Second}
+	return &Remote{client: client, url: address + Path, where: address, token: token, Within: time.Minute, Patience: 30 * time.Second, Say: func(string) {}}
 }
 
 func (r *Remote) Close() error {
@@ -265,32 +229,41 @@ func (r *Remote) Close() error {
 	return nil
 }
 
-// ask sends a request until it is answered.
-func ask[Out any](ctx context.Context, r *Remote, name string, in any) (out Out, err error) {
+// untold is for how long nothing is said of a side that does not answer.
+const untold = time.Second
+
+// Ask sends a request until it is answered.
+func (r *Remote) Ask(ctx context.Context, name string, in, out any) error {
 	body, err := encoder.Marshal(in)
 	if err != nil {
-		return out, err
+		return err
 	}
-	end := time.Now().Add(r.Patience)
+	began, told := time.Now(), false
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		answer, err := r.once(ctx, name, body)
+		if err == nil {
+			return decoder.Unmarshal(answer, out)
+		}
 		refused := (*Refused)(nil)
-		again := err != nil && (!errors.As(err, new(exit.Coded)) || errors.As(err, &refused) && refused.temporary)
-		if refused != nil {
+		if errors.As(err, &refused) {
 			wait = max(wait, refused.after)
 		}
-		if !again || time.Now().Add(wait).After(end) || ctx.Err() != nil {
-			if err == nil {
-				err = decoder.Unmarshal(answer, &out)
-			} else if again && refused == nil {
-				err = exit.WithHint(exit.Errorf(exit.Requirement, "%s does not answer: %w", r.where, err), "is the address right, and the server on?")
-			}
-			return out, err
+		again := !errors.As(err, new(exit.Coded)) || errors.As(err, new(*garbled)) || refused != nil && refused.temporary()
+		switch end := began.Add(r.Patience); {
+		case !again || ctx.Err() != nil:
+			return err
+		case time.Now().Add(wait).After(end) && refused == nil:
+			return exit.WithHint(exit.Errorf(exit.Requirement, "%s does not answer: %w", r.where, err), "is the address right, and the server on?")
+		case time.Now().Add(wait).After(end):
+			return err
+		case !told && time.Since(began)+wait > untold:
+			told = true
+			r.Say(fmt.Sprintf("no answer at %s, asking again until %s", r.where, end.Format(time.TimeOnly)))
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return out, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
@@ -323,7 +296,7 @@ func (r *Remote) once(ctx context.Context, name string, body []byte) (_ []byte, 
 		return nil, r.refusal(response, answer)
 	}
 	if response.Header.Get(digestHeader) != DigestOf(answer) {
-		return nil, errors.New("the answer does not have the digest that it names: it was cut short or changed on the way")
+		return nil, &garbled{"answer"}
 	}
 	return answer, nil
 }
@@ -337,72 +310,11 @@ func (r *Remote) refusal(response *http.Response, answer []byte) error {
 			f.Hint = "is this the address of drun serve?"
 		}
 	}
-	switch {
-	case f.Kind == "moved" && f.Extent != nil:
-		return &history.Moved{Extent: *f.Extent}
-	case f.Kind == "diverged":
-		return &history.Diverged{Name: f.Name, Why: f.Error}
-	case f.Kind == "lacking":
-		return &Lacking{f.Step}
-	case f.Kind == "missing":
-		return &history.NotFound{What: f.Error, Near: f.Hint}
+	for _, t := range travellers {
+		if t.kind == f.Kind {
+			return t.back(f.Detail)
+		}
 	}
 	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
-	return &Refused{Status: response.StatusCode, What: f.Error, Do: f.Hint, Code: max(f.Code, exit.Recipe), after: time.Duration(min(seconds, 60)) * time.Second,
-		temporary: f.Kind == "garbled" || response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusBadGateway ||
-			response.StatusCode == http.StatusServiceUnavailable || response.StatusCode == http.StatusGatewayTimeout}
-}
-
-func (r *Remote) Hello(ctx context.Context) (Hello, error) {
-	return ask[Hello](ctx, r, "hello", struct{}{})
-}
-func (r *Remote) Find(ctx context.Context, c Choice) ([]Found, error) {
-	return ask[[]Found](ctx, r, "find", c)
-}
-func (r *Remote) States(ctx context.Context, uids []string) ([]history.State, error) {
-	return ask[[]history.State](ctx, r, "states", uids)
-}
-func (r *Remote) Extent(ctx context.Context, p Part) (Known, error) {
-	return ask[Known](ctx, r, "extent", p)
-}
-func (r *Remote) Contents(ctx context.Context, uid string, sums []string) ([][]byte, error) {
-	return ask[[][]byte](ctx, r, "contents", sumsArgs{uid, sums})
-}
-func (r *Remote) LackingContents(ctx context.Context, sums []string) ([]string, error) {
-	return ask[[]string](ctx, r, "lacking-contents", sums)
-}
-func (r *Remote) LackingChunks(ctx context.Context, sums []string) ([]string, error) {
-	return ask[[]string](ctx, r, "lacking-chunks", sums)
-}
-func (r *Remote) Merge(ctx context.Context, a Arriving) (Merged, error) {
-	return ask[Merged](ctx, r, "merge", a)
-}
-func (r *Remote) Checkpoints(ctx context.Context, uid string) ([]checkpoints.Manifest, error) {
-	return ask[[]checkpoints.Manifest](ctx, r, "checkpoints", uid)
-}
-func (r *Remote) Manifest(ctx context.Context, uid string, step int64) (*checkpoints.Manifest, error) {
-	return ask[*checkpoints.Manifest](ctx, r, "manifest", stepArgs{uid, step})
-}
-func (r *Remote) Chunks(ctx context.Context, uid string, sums []string) ([][]byte, error) {
-	return ask[[][]byte](ctx, r, "chunks", sumsArgs{uid, sums})
-}
-func (r *Remote) Receive(ctx context.Context, uid string, chunks [][]byte) error {
-	_, err := ask[struct{}](ctx, r, "receive", chunksArgs{uid, chunks})
-	return err
-}
-func (r *Remote) Enter(ctx context.Context, m *checkpoints.Manifest) error {
-	_, err := ask[struct{}](ctx, r, "enter", m)
-	return err
-}
-
-type remoteSource struct {
-	from    *Remote
-	uid     string
-	secrets bool
-}
-
-func (r *Remote) Source(uid string, secrets bool) Source { return &remoteSource{r, uid, secrets} }
-
-func (s *remoteSource) Since(ctx context.Context, have history.Extent) (*history.Delta, error) {
-	return ask[*history.Delta](ctx, s.from, "since", sinceArgs{s.uid, have, s.secrets})
+	return &Refused{Status: response.StatusCode, What: f.Error, Do: f.Hint, Code: max(f.Code, exit.Recipe), after: time.Duration(min(seconds, 60)) * time.Second}
 }

@@ -18,6 +18,7 @@ import (
 	"drun/internal/exit"
 	"drun/internal/try"
 	"drun/runs/report"
+	"drun/runs/serve/access"
 )
 
 // route is a kind of request. It has either answer or send.
@@ -92,9 +93,12 @@ func ofRun(fn func(db *history.DB, id int64, r *request) (any, error)) func(*Ser
 	}
 }
 
+// seenBy are the projects whose runs the user sees; nil: all.
+func seenBy(r *http.Request) []string { return access.Of(r.Context()).Within(access.Read) }
+
 // find returns the run that a request names, and the history that has it.
 func (s *Server) find(r *request) (*history.DB, int64, error) {
-	db := try.To(s.history()).Within(visitorOf(r.Request).Projects)
+	db := try.To(s.history()).Within(seenBy(r.Request))
 	id, err := db.Find(r.PathValue("run"))
 	return db, id, err
 }
@@ -152,7 +156,7 @@ func (s *Server) serve(w http.ResponseWriter, in *http.Request, path string, to 
 	db, err := s.history()
 	v := to.none // nothing has been run yet
 	if err == nil {
-		v, err = to.answer(s, db.Within(visitorOf(in).Projects), r)
+		v, err = to.answer(s, db.Within(seenBy(in)), r)
 	} else if v != nil && errors.As(err, new(*history.ErrNone)) {
 		err = nil
 	}
@@ -198,7 +202,7 @@ func (s *Server) runs(db *history.DB, r *request) (_ any, err error) {
 	if text := r.values.Get("columns"); text != "" {
 		columns = try.To(query.ParseList("columns", text))
 	}
-	all := try.To(s.choose(db, visitorOf(r.Request), r.values, columns))
+	all := try.To(s.choose(db, seenBy(r.Request), r.values, columns))
 	list, ids := &all.listing, all.ids
 	ids = ids[min(offset, int64(len(ids))):]
 	ids = ids[:min(limit, int64(len(ids)))]
@@ -211,11 +215,11 @@ func (s *Server) runs(db *history.DB, r *request) (_ any, err error) {
 }
 
 // choose selects the runs that a request asks for, and divides them into groups.
-func (s *Server) choose(db *history.DB, who *Visitor, values url.Values, columns []*query.Expr) (_ chosen, err error) {
+func (s *Server) choose(db *history.DB, projects []string, values url.Values, columns []*query.Expr) (_ chosen, err error) {
 	defer try.Caught(&err)
 	by := url.Values{"where": values["where"], "tag": values["tag"], "sort": values["sort"], "trash": values["trash"], "group": values["group"]}
-	if who.Projects != nil {
-		by["within"] = append([]string{""}, who.Projects...)
+	if projects != nil {
+		by["within"] = append([]string{""}, projects...)
 	}
 	grouped := try.To(grouping(values))
 	if grouped != nil {

@@ -37,7 +37,7 @@ var assets = func() fs.FS {
 }()
 
 // Server answers browsers' requests. All requests need the cookie that an address with a token gives, unless another server has found
-// out who makes them (see For).
+// out who makes them (see Pages).
 type Server struct {
 	Write bool // the pages may name, tag, annotate and stop runs
 
@@ -88,12 +88,18 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, host string, 
 	s.host, s.used = host, used
 	_, s.port, _ = net.SplitHostPort(listener.Addr().String())
 	used(s.address())
+	server := &http.Server{Handler: s.Handler(), ReadTimeout: 30 * time.Second}
+	return Until(ctx, server, func() error { return server.Serve(listener) })
+}
+
+// Until has a server answer until ctx ends, and then waits a moment for requests in progress.
+func Until(ctx context.Context, server *http.Server, serve func() error) error {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return serving }}
+	server.ReadHeaderTimeout, server.IdleTimeout, server.MaxHeaderBytes = 10*time.Second, 2*time.Minute, 64<<10
+	server.BaseContext = func(net.Listener) context.Context { return serving }
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- serve() }()
 	select {
 	case err := <-ended:
 		return err
@@ -132,10 +138,23 @@ func (s *Server) Handler() http.Handler {
 		case r.Method == http.MethodGet && r.URL.Path == "/" && r.URL.Query().Has("token"):
 			s.letIn(w, r)
 		case s.isIn(r) || r.Method != http.MethodGet && r.Method != http.MethodHead && !s.Write: // for which there is a better error
-			pages.ServeHTTP(w, s.withVisitor(r, Visitor{Write: s.Write}))
+			role := access.Read
+			if s.Write {
+				role = access.Write
+			}
+			pages.ServeHTTP(w, r.WithContext(access.With(r.Context(), access.User{Grants: []access.Grant{{Role: role}}}, nil)))
 		default:
 			fail(w, http.StatusForbidden, exit.WithHint(errors.New("this browser has not been let in"), "open the newest address that drun ui has printed: each is good for one browser"))
 		}
+	})
+}
+
+// Pages answers the requests of users whom another server has let in (see access.With).
+func (s *Server) Pages() http.Handler {
+	pages := s.pagesFor()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		headers(w)
+		pages.ServeHTTP(w, r)
 	})
 }
 
@@ -154,7 +173,7 @@ func (s *Server) pagesFor() http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.Method != http.MethodGet && r.Method != http.MethodHead && !(visitorOf(r).Write && r.Method == http.MethodPost):
+		case r.Method != http.MethodGet && r.Method != http.MethodHead && !(writes(r) && r.Method == http.MethodPost):
 			w.Header().Set("Allow", "GET, HEAD")
 			fail(w, http.StatusMethodNotAllowed, exit.WithHint(errors.New("the pages only read"), "drun ui --write lets them name, tag, annotate and stop runs"))
 		case r.Method == http.MethodPost && !s.mayWrite(r):

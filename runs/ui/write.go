@@ -13,6 +13,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/try"
+	"drun/runs/serve/access"
 )
 
 // pages is what the pages may do, and the views that were saved, by name.
@@ -23,7 +24,7 @@ type pages struct {
 
 func (s *Server) pages(_ *history.DB, r *request) (any, error) {
 	views, err := s.views()
-	return &pages{visitorOf(r.Request).Write, views}, err
+	return &pages{writes(r.Request), views}, err
 }
 
 func (s *Server) viewsPath() string { return filepath.Join(s.home, "views.json") }
@@ -40,13 +41,19 @@ func (s *Server) views() (map[string]string, error) {
 	return views, exit.WithCode(err, exit.Storage)
 }
 
+// writes reports whether the user may change runs of some project.
+func writes(r *http.Request) bool {
+	within := access.Of(r.Context()).Within(access.Write)
+	return within == nil || len(within) > 0
+}
+
 // mayWrite reports whether a request may change something: only one that a page of this server makes, since no other site can send
 // JSON to it, or say that it comes from here.
 func (s *Server) mayWrite(r *http.Request) bool {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	_, host, _ := strings.Cut(origin, "://")
-	return visitorOf(r).Write && kind == "application/json" && (site == "" || site == "same-origin") && (origin == "" || host == r.Host)
+	return writes(r) && kind == "application/json" && (site == "" || site == "same-origin") && (origin == "" || host == r.Host)
 }
 
 // changes are the requests that change something, with what they take as JSON.
@@ -93,13 +100,11 @@ func (s *Server) changeRun(r *http.Request, read func(any)) error {
 	read(&change)
 	db := try.To(history.Open(s.home))
 	defer db.Close()
-	who := visitorOf(r)
-	db = db.Within(who.Projects)
+	who := access.Of(r.Context())
+	db = db.Within(who.Within(access.Read))
 	id := try.To(db.Find(r.PathValue("run")))
 	run := try.To(db.Get(id))
-	if who.May != nil {
-		try.Ok(who.May(run.ProjectName))
-	}
+	try.Ok(who.Must(access.Write, run.ProjectName))
 	for _, tag := range change.Tag {
 		try.Ok(history.CheckTag(tag))
 	}
@@ -112,10 +117,8 @@ func (s *Server) changeRun(r *http.Request, read func(any)) error {
 	if change.Note != "" {
 		try.Ok(db.AddNote(id, change.Note))
 	}
-	if who.Did != nil {
-		text, _ := json.Marshal(change) // plain data: it cannot fail
-		who.Did(run, string(text))
-	}
+	text, _ := json.Marshal(change) // plain data: it cannot fail
+	who.Log(access.Event{Action: "change", Run: run.Name, UID: run.UID, Project: run.ProjectName, What: string(text)})
 	if !change.Stop {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"drun/internal/exit"
@@ -88,6 +89,7 @@ func (e *Denied) Hint() string {
 }
 
 func (e *Denied) ExitCode() exit.Code { return exit.Usage }
+func (e *Denied) HTTPStatus() int     { return http.StatusForbidden }
 
 // IsDenied reports whether an error says that the user may not do that.
 func IsDenied(err error) bool { return errors.As(err, new(*Denied)) }

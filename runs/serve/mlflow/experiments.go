@@ -3,14 +3,12 @@ package mlflow
 import (
 	"database/sql"
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"drun/history"
-	"drun/internal/each"
 	"drun/internal/sqldb"
 	"drun/internal/try"
 	"drun/runs/serve/access"
@@ -18,51 +16,43 @@ import (
 
 // experiment is a row of mlflow_experiments. Runs without a project are in the one with the id 0.
 type experiment struct {
-	id               int64
-	name, location   string
-	created, updated int64
-	deleted          bool
-	tags             map[string]string
+	ID       int64  `json:"experiment_id,string"`
+	Name     string `json:"name"`
+	Location string `json:"artifact_location"`
+	Stage    string `json:"lifecycle_stage"`
+	Updated  int64  `json:"last_update_time"`
+	Created  int64  `json:"creation_time"`
+	Tags     labels `json:"tags"`
 }
 
-const experimentColumns = "id, name, location, created, updated, deleted IS NOT NULL, tags"
+const (
+	location = "iif(e.location = '', 'mlflow-artifacts:/' || e.id, e.location)"
+	deleted  = "deleted"
+)
 
-// enterProjects makes experiments of the projects that runs have come with.
-const enterProjects = `INSERT OR IGNORE INTO mlflow_experiments (name, location, created, updated, tags)
-	SELECT DISTINCT project_name, '', unixepoch() * 1000, unixepoch() * 1000, '{}' FROM runs WHERE project_name IS NOT NULL AND project_name NOT IN (SELECT name FROM mlflow_experiments)`
+// stage is whether something is deleted.
+func stage(column string) string { return "iif(" + column + " IS NULL, 'active', '" + deleted + "')" }
 
-// experiments are those that a condition selects.
-func experiments(from sqldb.Queryer, where string, args ...any) []experiment {
+// experiments are those that the rest of a query selects.
+func experiments(from sqldb.Queryer, tail string, args ...any) []experiment {
 	return try.To(sqldb.List(from, func(e *experiment) []any {
-		return []any{&e.id, &e.name, &e.location, &e.created, &e.updated, &e.deleted, asJSON{&e.tags}}
-	}, "SELECT "+experimentColumns+" FROM mlflow_experiments e WHERE "+where, args...))
-}
-
-// asJSON reads a column with JSON.
-type asJSON struct{ into any }
-
-func (j asJSON) Scan(value any) error {
-	text, _ := value.(string)
-	return json.Unmarshal([]byte(text), j.into)
+		return []any{&e.ID, &e.Name, &e.Location, &e.Stage, &e.Updated, &e.Created, &e.Tags}
+	}, "SELECT id, name, "+location+", "+stage("deleted")+", updated, created, tags FROM mlflow_experiments e"+tail, args...))
 }
 
 // inProject is the project of an experiment.
 func (e *experiment) inProject() string {
-	if e.id == 0 {
+	if e.ID == 0 {
 		return ""
 	}
-	return e.name
+	return e.Name
 }
 
 // experimentOf finds an experiment by its id, if the user has a role in it.
 func (c *call) experimentOf(from sqldb.Queryer, id string, role access.Role) *experiment {
-	n, err := strconv.ParseInt(id, 10, 64)
-	found := []experiment{}
-	if err == nil {
-		found = experiments(from, "id = ?", n)
-	}
+	found := experiments(from, " WHERE CAST(id AS TEXT) = ?", id)
 	if len(found) == 0 {
-		try.Ok(missing("No Experiment with id=%.100s exists", id))
+		missing("No Experiment with id=%.100s exists", id)
 	}
 	try.Ok(c.user.Must(role, found[0].inProject()))
 	return &found[0]
@@ -70,172 +60,96 @@ func (c *call) experimentOf(from sqldb.Queryer, id string, role access.Role) *ex
 
 // active refuses an experiment that is deleted.
 func (e *experiment) active() *experiment {
-	if e.deleted {
-		try.Ok(invalid("The experiment %d must be in the 'active' state. Current state is deleted.", e.id))
+	if e.Stage == deleted {
+		refuse("The experiment %d must be in the 'active' state. Current state is deleted.", e.ID)
 	}
 	return e
 }
 
-type experimentJSON struct {
-	ID       string `json:"experiment_id"`
-	Name     string `json:"name"`
-	Location string `json:"artifact_location"`
-	Stage    string `json:"lifecycle_stage"`
-	Updated  int64  `json:"last_update_time"`
-	Created  int64  `json:"creation_time"`
-	Tags     []pair `json:"tags"`
-}
-
-func stage(deleted bool) string {
-	if deleted {
-		return "deleted"
-	}
-	return "active"
-}
-
-func (e *experiment) at() string {
-	if e.location != "" {
-		return e.location
-	}
-	return "mlflow-artifacts:/" + strconv.FormatInt(e.id, 10)
-}
-
-func (e *experiment) json() *experimentJSON {
-	return &experimentJSON{strconv.FormatInt(e.id, 10), e.name, e.at(), stage(e.deleted), e.updated, e.created, pairs(e.tags)}
-}
-
-// pairs lists a map's elements by key.
-func pairs(m map[string]string) []pair {
-	list := []pair{}
-	for key, value := range m {
-		list = append(list, pair{key, value})
-	}
-	slices.SortFunc(list, func(a, b pair) int { return strings.Compare(a.Key, b.Key) })
-	return list
-}
-
-func ofPairs(list []pair) map[string]string {
-	m := map[string]string{}
-	for _, p := range list {
-		m[p.Key] = p.Value
-	}
-	return m
-}
-
-func asText(m map[string]string) string {
-	text, _ := json.Marshal(m) // texts
-	return string(text)
-}
-
 func now() int64 { return time.Now().UnixMilli() }
 
-// mostName is how many bytes the name of an experiment may have, as in MLflow.
+// mostName is how many characters the name of an experiment may have, as in MLflow.
 const mostName = 500
 
 func checkExperimentName(name string) {
 	switch {
 	case name == "":
-		try.Ok(invalid("Invalid experiment name: ''"))
+		refuse("Invalid experiment name: ''")
 	case utf8.RuneCountInString(name) > mostName:
-		try.Ok(invalid("Experiment name exceeds the maximum length of %d characters", mostName))
+		refuse("Experiment name exceeds the maximum length of %d characters", mostName)
 	case history.CheckProject(name) != nil:
-		try.Ok(invalid("Invalid experiment name: %v", history.CheckProject(name)))
+		refuse("Invalid experiment name: %v", history.CheckProject(name))
 	}
 }
 
 func createExperiment(c *call, in *struct {
 	Name     string `json:"name" need:""`
 	Location string `json:"artifact_location"`
-	Tags     []pair `json:"tags"`
+	Tags     labels `json:"tags"`
 }) any {
 	checkExperimentName(in.Name)
 	checkTags(in.Tags)
 	try.Ok(c.user.Must(access.Write, in.Name))
 	if strings.Contains(in.Location, "#") || strings.Contains(in.Location, "/../") {
-		try.Ok(invalid("'artifact_location' URL can't include fragments or .."))
+		refuse("'artifact_location' URL can't include fragments or ..")
 	}
 	var id int64
 	c.update(func(tx *sql.Tx) {
-		try.To(tx.Exec(enterProjects))
-		if found := experiments(tx, "name = ?", in.Name); len(found) > 0 {
-			try.Ok(errorf("RESOURCE_ALREADY_EXISTS", "Experiment '%s' already exists%s.", in.Name, map[bool]string{true: " in deleted state. You can restore the experiment, or permanently delete it to create a new one"}[found[0].deleted]))
+		try.Ok(history.EnterExperiments(tx))
+		if found := experiments(tx, " WHERE name = ?", in.Name); len(found) > 0 {
+			fail("RESOURCE_ALREADY_EXISTS", "Experiment '%s' already exists%s.", in.Name, map[string]string{deleted: " in deleted state. You can restore the experiment, or permanently delete it to create a new one"}[found[0].Stage])
 		}
-		result := try.To(tx.Exec("INSERT INTO mlflow_experiments (name, location, created, updated, tags) VALUES (?, ?, ?4, ?4, ?3)", in.Name, in.Location, asText(ofPairs(in.Tags)), now()))
+		result := try.To(tx.Exec("INSERT INTO mlflow_experiments (name, location, created, updated, tags) VALUES (?, ?, ?4, ?4, ?3)", in.Name, in.Location, in.Tags, now()))
 		id = try.To(result.LastInsertId())
 	})
 	c.user.Log(access.Event{Action: "enter", Project: in.Name, What: "experiment"})
-	return map[string]string{"experiment_id": strconv.FormatInt(id, 10)}
+	return object{"experiment_id": strconv.FormatInt(id, 10)}
 }
 
 type experimentID struct {
 	ID string `json:"experiment_id" need:""`
 }
 
-type experimentAnswer struct {
-	Experiment *experimentJSON `json:"experiment"`
-}
-
-// reader is the history for queries.
-func (c *call) reader() sqldb.Queryer { return c.read.Reader() }
-
 func getExperiment(c *call, in *experimentID) any {
-	return experimentAnswer{c.experimentOf(c.reader(), in.ID, access.Read).json()}
+	return object{"experiment": c.experimentOf(c.reader(), in.ID, access.Read)}
 }
 
 func getExperimentByName(c *call, in *struct {
 	Name string `json:"experiment_name" need:""`
 }) any {
 	c.enter()
-	found := experiments(c.reader(), "name = ?", in.Name)
+	found := experiments(c.reader(), " WHERE name = ?", in.Name)
 	if len(found) == 0 {
-		try.Ok(missing("Could not find experiment with name '%.500s'", in.Name))
+		missing("Could not find experiment with name '%.500s'", in.Name)
 	}
 	try.Ok(c.user.Must(access.Read, found[0].inProject()))
-	return experimentAnswer{found[0].json()}
+	return object{"experiment": found[0]}
 }
 
 // enter makes experiments of projects that have none yet.
 func (c *call) enter() {
 	if one(c.reader(), []any{new(int)}, "SELECT 1 FROM runs WHERE project_name IS NOT NULL AND project_name NOT IN (SELECT name FROM mlflow_experiments) LIMIT 1") {
-		c.update(func(tx *sql.Tx) { try.To(tx.Exec(enterProjects)) })
+		c.update(func(tx *sql.Tx) { try.Ok(history.EnterExperiments(tx)) })
 	}
 }
 
 const mostResults = 50_000
 
 func searchExperiments(c *call, in *struct {
+	pages
 	Filter string          `json:"filter"`
 	Order  []string        `json:"order_by"`
-	Most   whole           `json:"max_results"`
-	Token  string          `json:"page_token"`
 	View   json.RawMessage `json:"view_type"`
 }) any {
 	c.enter()
-	q := &query{fields: experimentFields}
+	q := c.query(experimentFields, "nullif(e.name, 'Default')", in.Filter, in.Order)
 	q.view(in.View, "e.deleted")
-	if within := c.user.Within(access.Read); within != nil {
-		q.where("e.id <> 0 AND e.name IN (SELECT value FROM json_each(?))", sqldb.JSON(within))
-	}
-	q.filter(in.Filter)
-	q.order(in.Order)
 	if len(in.Order) == 0 {
 		q.orders = append(q.orders, "e.created DESC")
 	}
-	from, most := offset(in.Token), limited(in.Most, 1000, mostResults)
-	found := experiments(c.reader(), q.conditions()+" ORDER BY "+strings.Join(append(q.orders, "e.id DESC"), ", ")+" LIMIT ? OFFSET ?", append(q.args(), most+1, from)...)
-	out := struct {
-		Experiments []*experimentJSON `json:"experiments"`
-		Next        string            `json:"next_page_token,omitempty"`
-	}{each.Of(found[:min(most, len(found))], func(e experiment) *experimentJSON { return e.json() }), next(len(found), from, most)}
-	return out
-}
-
-// next is the token of the page after one of which one row more than its most was found; "": there is none.
-func next(found, from, most int) string {
-	if found <= most {
-		return ""
-	}
-	return strconv.Itoa(from + most)
+	from, most := in.part(1000, mostResults)
+	tail, args := q.tail(from, most, "e.id DESC")
+	return page("experiments", experiments(c.reader(), tail, args...), from, most)
 }
 
 // changeExperiment changes an experiment in a transaction.
@@ -245,35 +159,40 @@ func (c *call) changeExperiment(id, what string, fn func(tx *sql.Tx, e *experime
 		e := c.experimentOf(tx, id, access.Write)
 		project = e.inProject()
 		fn(tx, e)
-		try.To(tx.Exec("UPDATE mlflow_experiments SET updated = ? WHERE id = ?", now(), e.id))
+		try.To(tx.Exec("UPDATE mlflow_experiments SET updated = ?, tags = ? WHERE id = ?", now(), e.Tags, e.ID))
 	})
 	c.user.Log(access.Event{Action: "change", Project: project, What: what})
 	return nothing{}
 }
 
 // setDeleted moves an experiment with its runs to the trash, or out of it.
-func (c *call) setDeleted(id string, deleted bool) any {
-	return c.changeExperiment(id, map[bool]string{true: "experiment deleted", false: "experiment restored"}[deleted], func(tx *sql.Tx, e *experiment) {
-		if e.id == 0 {
-			try.Ok(invalid("Cannot delete the default experiment: it has the runs without a project"))
+func (c *call) setDeleted(id, to string) any {
+	return c.changeExperiment(id, "experiment "+to, func(tx *sql.Tx, e *experiment) {
+		if e.ID == 0 {
+			refuse("Cannot delete the default experiment: it has the runs without a project")
 		}
-		if e.deleted == deleted {
-			try.Ok(invalid("The experiment %d is %s already", e.id, stage(deleted)))
+		if e.Stage == to {
+			refuse("The experiment %d is %s already", e.ID, to)
 		}
-		try.To(tx.Exec("UPDATE mlflow_experiments SET deleted = iif(?, ?, NULL) WHERE id = ?", deleted, now(), e.id))
-		state := "trashed = strftime('%Y-%m-%dT%H:%M:%f000Z') WHERE trashed IS NULL AND"
-		if !deleted {
-			state = "trashed = NULL WHERE"
-		}
-		try.To(tx.Exec("UPDATE runs SET "+state+" project_name = ?", e.name))
+		try.To(tx.Exec("UPDATE mlflow_experiments SET deleted = iif(?, ?, NULL) WHERE id = ?", to == deleted, now(), e.ID))
+		c.setTrashed(tx, to == deleted, "project_name = ?", e.Name)
 	})
 }
 
-func deleteExperiment(c *call, in *experimentID) any  { return c.setDeleted(in.ID, true) }
-func restoreExperiment(c *call, in *experimentID) any { return c.setDeleted(in.ID, false) }
+// setTrashed moves the runs that a condition selects to the trash, or out of it.
+func (c *call) setTrashed(tx *sql.Tx, trashed bool, where string, args ...any) {
+	if trashed {
+		try.Ok(history.MoveToTrash(tx, c.user.Name, where, args...))
+	} else {
+		try.Ok(history.TakeFromTrash(tx, where, args...))
+	}
+}
+
+func deleteExperiment(c *call, in *experimentID) any  { return c.setDeleted(in.ID, deleted) }
+func restoreExperiment(c *call, in *experimentID) any { return c.setDeleted(in.ID, "active") }
 
 func updateExperiment(c *call, in *struct {
-	ID   string `json:"experiment_id" need:""`
+	experimentID
 	Name string `json:"new_name"`
 }) any {
 	if in.Name == "" {
@@ -282,39 +201,34 @@ func updateExperiment(c *call, in *struct {
 	checkExperimentName(in.Name)
 	try.Ok(c.user.Must(access.Write, in.Name))
 	return c.changeExperiment(in.ID, "experiment renamed "+in.Name, func(tx *sql.Tx, e *experiment) {
-		if e.active().id == 0 {
-			try.Ok(invalid("Cannot rename the default experiment: it has the runs without a project"))
+		if e.active().ID == 0 {
+			refuse("Cannot rename the default experiment: it has the runs without a project")
 		}
-		if len(experiments(tx, "name = ? AND id <> ?", in.Name, e.id)) > 0 {
-			try.Ok(errorf("RESOURCE_ALREADY_EXISTS", "Experiment '%s' already exists.", in.Name))
+		if len(experiments(tx, " WHERE name = ? AND id <> ?", in.Name, e.ID)) > 0 {
+			fail("RESOURCE_ALREADY_EXISTS", "Experiment '%s' already exists.", in.Name)
 		}
-		try.To(tx.Exec("UPDATE mlflow_experiments SET name = ? WHERE id = ?", in.Name, e.id))
-		for _, of := range []string{"runs SET project_name = ? WHERE project_name", "mlflow_models SET project = ? WHERE project"} {
-			try.To(tx.Exec("UPDATE "+of+" = ?", in.Name, e.name))
+		for _, of := range []string{"mlflow_experiments SET name = ? WHERE name", "runs SET project_name = ? WHERE project_name", "mlflow_models SET project = ? WHERE project"} {
+			try.To(tx.Exec("UPDATE "+of+" = ?", in.Name, e.Name))
 		}
 	})
 }
 
-type experimentTag struct {
-	ID    string `json:"experiment_id" need:""`
-	Key   string `json:"key" need:""`
-	Value string `json:"value"`
+func setExperimentTag(c *call, in *struct {
+	experimentID
+	pair
+}) any {
+	checkTags(labels{in.Key: in.Value})
+	return c.changeExperiment(in.ID, "tag "+in.Key, func(_ *sql.Tx, e *experiment) { e.active().Tags[in.Key] = in.Value })
 }
 
-func setExperimentTag(c *call, in *experimentTag) any {
-	checkTags([]pair{{in.Key, in.Value}})
-	return c.changeExperiment(in.ID, "tag "+in.Key, func(tx *sql.Tx, e *experiment) {
-		e.active().tags[in.Key] = in.Value
-		try.To(tx.Exec("UPDATE mlflow_experiments SET tags = ? WHERE id = ?", asText(e.tags), e.id))
-	})
-}
-
-func deleteExperimentTag(c *call, in *experimentTag) any {
-	return c.changeExperiment(in.ID, "tag "+in.Key, func(tx *sql.Tx, e *experiment) {
-		if _, has := e.active().tags[in.Key]; !has {
-			try.Ok(missing("No tag with name: %s in experiment with id %s", in.Key, in.ID))
+func deleteExperimentTag(c *call, in *struct {
+	experimentID
+	pair
+}) any {
+	return c.changeExperiment(in.ID, "tag "+in.Key, func(_ *sql.Tx, e *experiment) {
+		if _, has := e.active().Tags[in.Key]; !has {
+			missing("No tag with name: %s in experiment with id %s", in.Key, in.ID)
 		}
-		delete(e.tags, in.Key)
-		try.To(tx.Exec("UPDATE mlflow_experiments SET tags = ? WHERE id = ?", asText(e.tags), e.id))
+		delete(e.Tags, in.Key)
 	})
 }

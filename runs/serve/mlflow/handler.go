@@ -4,6 +4,7 @@ package mlflow
 
 import (
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,24 +52,24 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-func errorf(code, format string, args ...any) error {
-	return &Error{code, fmt.Sprintf(format, args...)}
-}
+// fail ends a call with an error of a code, refuse with the most frequent one.
+func fail(code, format string, args ...any) { try.Ok(&Error{code, fmt.Sprintf(format, args...)}) }
 
-func invalid(format string, args ...any) error {
-	return errorf("INVALID_PARAMETER_VALUE", format, args...)
-}
+func refuse(format string, args ...any) { fail("INVALID_PARAMETER_VALUE", format, args...) }
 
-func missing(format string, args ...any) error {
-	return errorf("RESOURCE_DOES_NOT_EXIST", format, args...)
+func missing(format string, args ...any) { fail("RESOURCE_DOES_NOT_EXIST", format, args...) }
+
+// lacks is the error of a request without a value that it needs.
+func lacks(what string) {
+	refuse("Missing value for required parameter '%s'. See the API docs for more information about request parameters.", what)
 }
 
 // statuses are those that MLflow's server gives with its codes; clients try again after 429 and from 500, but for 501.
-var statuses = map[string]int{"INVALID_PARAMETER_VALUE": 400, "BAD_REQUEST": 400, "RESOURCE_ALREADY_EXISTS": 400, "PERMISSION_DENIED": 403,
-	"UNAUTHENTICATED": 401, "RESOURCE_DOES_NOT_EXIST": 404, "ENDPOINT_NOT_FOUND": 404, "NOT_IMPLEMENTED": 501, "TEMPORARILY_UNAVAILABLE": 503}
+var statuses = map[string]int{"INVALID_PARAMETER_VALUE": 400, "BAD_REQUEST": 400, "RESOURCE_ALREADY_EXISTS": 400, "PERMISSION_DENIED": 403, "RESOURCE_DOES_NOT_EXIST": 404,
+	"ENDPOINT_NOT_FOUND": 404, "INTERNAL_ERROR": 500, "NOT_IMPLEMENTED": 501, "TEMPORARILY_UNAVAILABLE": 503}
 
-// WriteError answers with an error in MLflow's form.
-func WriteError(w http.ResponseWriter, err error) {
+// writeError answers with an error in MLflow's form.
+func writeError(w http.ResponseWriter, err error) {
 	e := &Error{"INTERNAL_ERROR", err.Error()}
 	switch {
 	case errors.As(err, &e):
@@ -77,12 +78,8 @@ func WriteError(w http.ResponseWriter, err error) {
 	case sqldb.IsLocked(err), errors.As(err, new(*objects.Unavailable)):
 		e.Code = "TEMPORARILY_UNAVAILABLE"
 	}
-	status := statuses[e.Code]
-	if status == 0 {
-		status = http.StatusInternalServerError
-	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
+	w.WriteHeader(statuses[e.Code])
 	_ = json.NewEncoder(w).Encode(e)
 }
 
@@ -106,7 +103,10 @@ func takes[T any](fn func(*call, *T) any) endpoint {
 	}
 }
 
-type nothing struct{}
+type (
+	object  = map[string]any
+	nothing struct{}
+)
 
 var endpoints = map[string]endpoint{
 	"POST experiments/create":                            takes(createExperiment),
@@ -150,8 +150,8 @@ var endpoints = map[string]endpoint{
 
 // elsewhere are what MLflow's own server has and this one has not, by the beginnings of their paths.
 var elsewhere = map[string]string{
-	"registered-models": "a model registry", "model-versions": "a model registry", "traces": "traces", "get-online-trace-details": "traces", "unified-traces": "traces",
-	"scorers": "scorers", "datasets": "evaluation data sets", "webhooks": "webhooks", "gateway": "a gateway", "workspaces": "workspaces", "prompt-optimization": "prompts",
+	"registered-models": "model registry", "model-versions": "model registry", "traces": "traces", "get-online-trace-details": "traces", "unified-traces": "traces",
+	"scorers": "scorers", "datasets": "evaluation data sets", "webhooks": "webhooks", "gateway": "gateway", "workspaces": "workspaces", "prompt-optimization": "prompts",
 	"jobs": "jobs", "issues": "issues", "label-schemas": "label schemas", "review-queues": "review queues", "assessments": "assessments",
 }
 
@@ -161,20 +161,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.Serv
 // answer carries out an endpoint.
 func (h *Handler) answer(fn endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c := &call{h, w, r, access.Of(r.Context())}
-		result, err := func() (result any, err error) {
+		text, err := func() (text []byte, err error) {
 			defer try.Caught(&err)
-			return fn(c), nil
-		}()
-		switch {
-		case err != nil:
-			WriteError(w, err)
-		case result != nil:
-			text, err := records.Marshal(result)
-			if err != nil {
-				WriteError(w, err)
-				return
+			if result := fn(&call{h, w, r, access.Of(r.Context())}); result != nil {
+				text, err = records.Marshal(result)
 			}
+			return text, err
+		}()
+		if err != nil {
+			writeError(w, err)
+		} else if text != nil {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(text)
 		}
@@ -190,13 +186,13 @@ func (h *Handler) routes() *http.ServeMux {
 		mux.HandleFunc(method+" /ajax-api/2.0/mlflow/"+path, h.answer(fn))
 	}
 	for first, what := range elsewhere {
-		refuse := h.answer(func(*call) any {
-			try.Ok(errorf("NOT_IMPLEMENTED", "drun serve has no %s: its MLflow API is about experiments, runs, artifacts and logged models", strings.TrimPrefix(what, "a ")))
-			return nil
-		})
 		for _, version := range Prefixes[:4] {
-			mux.HandleFunc(version+first, refuse)
-			mux.HandleFunc(version+first+"/", refuse)
+			for _, path := range []string{version + first, version + first + "/"} {
+				mux.HandleFunc(path, h.answer(func(*call) any {
+					fail("NOT_IMPLEMENTED", "drun serve has no %s: its MLflow API is about experiments, runs, artifacts and logged models", what)
+					return nil
+				}))
+			}
 		}
 	}
 	const artifacts = "/api/2.0/mlflow-artifacts/artifacts"
@@ -205,7 +201,7 @@ func (h *Handler) routes() *http.ServeMux {
 	mux.HandleFunc("PUT "+artifacts+"/{path...}", h.answer(putArtifact))
 	mux.HandleFunc("DELETE "+artifacts+"/{path...}", h.answer(deleteArtifact))
 	mux.HandleFunc("/", h.answer(func(c *call) any {
-		try.Ok(errorf("ENDPOINT_NOT_FOUND", "there is no %s %s", c.r.Method, c.r.URL.Path))
+		fail("ENDPOINT_NOT_FOUND", "there is no %s %s", c.r.Method, c.r.URL.Path)
 		return nil
 	}))
 	return mux
@@ -214,49 +210,58 @@ func (h *Handler) routes() *http.ServeMux {
 // mostBody is how many bytes a request may have, but for artifacts.
 const mostBody = 20 << 20
 
-// decode reads the parameters of a request into a struct: those in its path, and in its query or its JSON. A parameter that lacks
-// a value although its field has the tag need, or has one of another type, is an error that names it.
+// decode reads the parameters of a request into a struct: those in its path, and in its query or its JSON. A parameter may have a
+// former name (the tag or). One that lacks a value although its field has the tag need, or has one of another type, is an error that
+// names it.
 func (c *call) decode(into any) {
 	given := map[string]json.RawMessage{}
 	query := c.r.URL.Query()
 	if c.r.Method != http.MethodGet {
+		query = nil
 		text, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, mostBody))
 		if err != nil {
-			try.Ok(errorf("BAD_REQUEST", "the request could not be read: %v", err))
+			fail("BAD_REQUEST", "the request could not be read: %v", err)
 		}
-		if len(text) > 0 {
-			if err := json.Unmarshal(text, &given); err != nil {
-				try.Ok(errorf("BAD_REQUEST", "the request is not a JSON object: %v", err))
-			}
+		if err := json.Unmarshal(text, &given); err != nil && len(text) > 0 {
+			fail("BAD_REQUEST", "the request is not a JSON object: %v", err)
 		}
 	}
 	v := reflect.ValueOf(into).Elem()
-	for i := range v.NumField() {
-		field, name := v.Field(i), v.Type().Field(i).Tag.Get("json")
-		raw := given[name]
-		if value := c.r.PathValue(name); value != "" {
-			raw = quote(value)
-		} else if values := query[name]; c.r.Method == http.MethodGet && len(values) > 0 {
-			switch field.Interface().(type) {
-			case []string:
-				raw, _ = json.Marshal(values)
-			case bool:
-				raw = json.RawMessage(values[0])
-			default:
-				raw = quote(values[0])
-			}
+	value := func(name string, field any) json.RawMessage {
+		if text := c.r.PathValue(name); text != "" {
+			return quote(text)
 		}
-		if raw == nil || string(raw) == "null" {
-			if _, must := v.Type().Field(i).Tag.Lookup("need"); must {
-				try.Ok(invalid("Missing value for required parameter '%s'. See the API docs for more information about request parameters.", name))
+		if values := query[name]; len(values) > 0 {
+			switch field.(type) {
+			case []string:
+				return json.RawMessage(sqldb.JSON(values))
+			case bool:
+				return json.RawMessage(values[0])
 			}
+			return quote(values[0])
+		}
+		if raw := given[name]; string(raw) != "null" {
+			return raw
+		}
+		return nil
+	}
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if f.Anonymous {
+			continue
+		}
+		field, name := v.FieldByIndex(f.Index), f.Tag.Get("json")
+		raw := value(name, field.Interface())
+		if raw == nil {
+			raw = value(f.Tag.Get("or"), field.Interface())
+		}
+		if _, must := f.Tag.Lookup("need"); raw == nil && must {
+			lacks(name)
+		}
+		if raw == nil {
 			continue
 		}
 		if err := json.Unmarshal(raw, field.Addr().Interface()); err != nil {
-			if e := (*Error)(nil); errors.As(err, &e) {
-				try.Ok(err)
-			}
-			try.Ok(invalid("Invalid value %.500s for parameter '%s' supplied: %v", raw, name, err))
+			refuse("Invalid value %.500s for parameter '%s' supplied: %v", raw, name, err)
 		}
 	}
 }
@@ -266,8 +271,11 @@ func quote(text string) json.RawMessage {
 	return raw
 }
 
-// whole is a number that JSON may have as a text.
-type whole int64
+// whole and float are numbers that JSON may have as texts, such as "NaN".
+type (
+	whole int64
+	float float64
+)
 
 func (n *whole) UnmarshalJSON(text []byte) error {
 	v, err := strconv.ParseInt(strings.Trim(string(text), `"`), 10, 64)
@@ -280,9 +288,6 @@ func (n *whole) UnmarshalJSON(text []byte) error {
 	*n = whole(v)
 	return nil
 }
-
-// float is a number that JSON may have as a text, such as "NaN".
-type float float64
 
 func (f *float) UnmarshalJSON(text []byte) error {
 	v, err := strconv.ParseFloat(strings.Trim(string(text), `"`), 64)
@@ -299,19 +304,57 @@ func enum(raw json.RawMessage, name, otherwise string, names ...string) string {
 	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= len(names) {
 		return names[n-1]
 	}
-	switch {
-	case text == "" || text == "null":
+	if text == "" {
 		return otherwise
-	case !slices.Contains(names, text):
-		try.Ok(invalid("Invalid value %.100s for parameter '%s' supplied: want one of %s", raw, name, strings.Join(names, ", ")))
+	}
+	if !slices.Contains(names, text) {
+		refuse("Invalid value %.100s for parameter '%s' supplied: want one of %s", raw, name, strings.Join(names, ", "))
 	}
 	return text
 }
 
 // pair is a tag or a parameter.
 type pair struct {
-	Key   string `json:"key"`
+	Key   string `json:"key" need:""`
 	Value string `json:"value"`
+}
+
+// labels are texts by key: tags, and a model's parameters. A request and an answer have them as a list of pairs, a column as an
+// object.
+type labels map[string]string
+
+func (l labels) pairs() []pair {
+	list := []pair{}
+	for key, value := range l {
+		list = append(list, pair{key, value})
+	}
+	slices.SortFunc(list, func(a, b pair) int { return strings.Compare(a.Key, b.Key) })
+	return list
+}
+
+func (l labels) MarshalJSON() ([]byte, error) { return records.Marshal(l.pairs()) }
+
+func (l *labels) UnmarshalJSON(text []byte) error {
+	var list []pair
+	err := json.Unmarshal(text, &list)
+	*l = labels{}
+	for _, p := range list {
+		(*l)[p.Key] = p.Value
+	}
+	return err
+}
+
+func (l *labels) Scan(value any) error {
+	text, _ := value.(string)
+	return json.Unmarshal([]byte(text), (*map[string]string)(l))
+}
+
+func (l labels) Value() (driver.Value, error) {
+	text, err := json.Marshal(map[string]string(l))
+	if l == nil {
+		text = []byte("{}")
+	}
+	return string(text), err
 }
 
 // update writes in a transaction.
@@ -323,31 +366,40 @@ func (c *call) update(fn func(tx *sql.Tx)) {
 	}))
 }
 
+// reader is the history for queries.
+func (c *call) reader() sqldb.Queryer { return c.read.Reader() }
+
 // one reads a row of a transaction, or of the history; false: there is none.
 func one(from sqldb.Queryer, into []any, query string, args ...any) (found bool) {
 	try.Ok(sqldb.Each(from, func(rows *sql.Rows) error { found = true; return rows.Scan(into...) }, query, args...))
 	return found
 }
 
-// page is the part of a list that a request asks for by a token; next is "" after the last.
-func offset(token string) int {
-	if token == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(token)
-	if err != nil || n < 0 {
-		try.Ok(invalid("Invalid page token: %.100q", token))
-	}
-	return n
+// pages are the part of a list that a request asks for.
+type pages struct {
+	Most  whole  `json:"max_results"`
+	Token string `json:"page_token"`
 }
 
-// limited checks how many results a request asks for; 0: it does not say.
-func limited(n whole, otherwise, most int) int {
+// part is where the part begins, and how much it has at most; otherwise: how much if the request does not say.
+func (p *pages) part(otherwise, most int) (from, upTo int) {
+	from, err := strconv.Atoi("0" + p.Token)
 	switch {
-	case n == 0:
-		return otherwise
-	case n < 0 || int(n) > most:
-		try.Ok(invalid("Invalid value %d for parameter 'max_results' supplied: It must be a positive integer no greater than %d", n, most))
+	case err != nil:
+		refuse("Invalid page token: %.100q", p.Token)
+	case p.Most == 0:
+		return from, otherwise
+	case p.Most < 0 || int(p.Most) > most:
+		refuse("Invalid value %d for parameter 'max_results' supplied: It must be a positive integer no greater than %d", p.Most, most)
 	}
-	return int(n)
+	return from, int(p.Most)
+}
+
+// page answers with a list of which one element more than the most was looked for, and with the token of what follows.
+func page[T any](name string, found []T, from, most int) object {
+	out := object{name: found[:min(most, len(found))]}
+	if len(found) > most {
+		out["next_page_token"] = strconv.Itoa(from + most)
+	}
+	return out
 }

@@ -74,8 +74,6 @@ func (s *server) ask(method, path string, in any) (status int, out map[string]an
 	return a.StatusCode, out
 }
 
-type object = map[string]any
-
 // post is a request to MLflow's API that must succeed.
 func (s *server) post(path string, in object) object {
 	s.Helper()
@@ -558,7 +556,7 @@ func TestSweep(t *testing.T) {
 	if was, err := db.Purge(id, func() (bool, error) { return false, nil }); err != nil || !was {
 		t.Fatalf("it was not removed: %v", err)
 	}
-	ok(t, New(s.db, db, files).Sweep(t.Context()))
+	ok(t, Sweep(t.Context(), db, files))
 	ok(t, db.Close())
 	for i, name := range names {
 		content, _, err := files.Get(t.Context(), name)

@@ -3,12 +3,15 @@ package mlflow
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"drun/internal/sqldb"
 	"drun/internal/try"
+	"drun/runs/serve/access"
 )
 
 // query makes one of SQL from what MLflow's search takes: conditions that are joined with AND, and columns to sort by.
@@ -22,18 +25,35 @@ type query struct {
 	orderA []any
 }
 
+// query is a search for what the user may read; project is the column with the project.
+func (c *call) query(f *fields, project, filter string, order []string) *query {
+	q := &query{fields: f}
+	if within := c.user.Within(access.Read); within != nil {
+		q.where(project+" IN (SELECT value FROM json_each(?))", sqldb.JSON(within))
+	}
+	q.filter(filter)
+	q.order(order)
+	return q
+}
+
+// inExperiments names the experiments of a search.
+type inExperiments struct {
+	Experiments []string `json:"experiment_ids"`
+}
+
+func (q *query) within(in inExperiments) {
+	q.where("e.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))", sqldb.JSON(in.Experiments))
+}
+
 func (q *query) where(condition string, args ...any) {
 	q.wheres, q.whereA = append(q.wheres, condition), append(q.whereA, args...)
 }
 
-func (q *query) conditions() string {
-	if len(q.wheres) == 0 {
-		return "TRUE"
-	}
-	return strings.Join(q.wheres, " AND ")
+// tail is the query after its own tables, for one row more than the most. What is equal is sorted by more columns.
+func (q *query) tail(from, most int, more ...string) (tail string, args []any) {
+	return q.tables + " WHERE " + strings.Join(append(q.wheres, "TRUE"), " AND ") + " ORDER BY " + strings.Join(append(q.orders, more...), ", ") + " LIMIT ? OFFSET ?",
+		slices.Concat(q.tableA, q.whereA, q.orderA, []any{most + 1, from})
 }
-
-func (q *query) args() []any { return slices.Concat(q.tableA, q.whereA, q.orderA) }
 
 // view selects what is not deleted, what is, or both.
 func (q *query) view(raw json.RawMessage, column string) {
@@ -49,7 +69,6 @@ func (q *query) view(raw json.RawMessage, column string) {
 type fields struct {
 	attributes map[string]attribute
 	kinds      map[string]kind // of what has keys of the user's
-	order      []string        // the attributes by which can be sorted
 }
 
 // attribute is a column.
@@ -63,8 +82,7 @@ type attribute struct {
 type kind struct {
 	sql     string
 	numeric bool
-	order   string // table to join for sorting, with the key for an argument, and %d in its name; "": sql will do
-	columns []string
+	join    string // table to join for sorting, as m0, m1 …, with the key for an argument; "": sql will do
 	exists  string // a condition with %s in place of the comparison, for what there may be several of; key is among these
 	keys    []string
 }
@@ -100,7 +118,7 @@ func (f *fields) identifier(name string) (what, key string) {
 	}
 	first, key := unquote(name[:at]), name[at+1:]
 	if what = kindOf[first]; what == "" {
-		try.Ok(invalid("Invalid entity type '%.100s'. Valid values are ['metric', 'parameter', 'tag', 'attribute', 'dataset']", first))
+		refuse("Invalid entity type '%.100s'. Valid values are ['metric', 'parameter', 'tag', 'attribute', 'dataset']", first)
 	}
 	return what, unquote(key)
 }
@@ -117,18 +135,18 @@ const mostFilter = 10_000 // bytes
 // filter adds the conditions of a filter string.
 func (q *query) filter(filter string) {
 	if len(filter) > mostFilter {
-		try.Ok(invalid("the filter has %d bytes, more than %d", len(filter), mostFilter))
+		refuse("the filter has %d bytes, more than %d", len(filter), mostFilter)
 	}
 	for rest := filter; strings.TrimSpace(rest) != ""; {
 		found := oneClause().FindStringSubmatchIndex(rest)
 		if found == nil {
-			try.Ok(invalid("Invalid clause(s) in filter string: %.200q. Want clauses such as metrics.loss < 0.1, params.model = 'tree' or tags.team LIKE 'a%%', with AND between them", rest))
+			refuse("Invalid clause(s) in filter string: %.200q. Want clauses such as metrics.loss < 0.1, params.model = 'tree' or tags.team LIKE 'a%%', with AND between them", rest)
 		}
 		part := func(i int) string { return rest[found[2*i]:found[2*i+1]] }
 		q.clause(part(1), strings.Join(strings.Fields(strings.ToUpper(part(2))), " "), part(3))
 		tail := rest[found[7]:found[1]]
 		if rest = rest[found[1]:]; strings.TrimSpace(rest) == "" && strings.HasSuffix(strings.ToUpper(tail), "AND") {
-			try.Ok(invalid("Invalid clause(s) in filter string: nothing follows AND"))
+			refuse("Invalid clause(s) in filter string: nothing follows AND")
 		}
 	}
 }
@@ -139,99 +157,89 @@ var (
 	withList = []string{"=", "!=", "LIKE", "ILIKE", "IN", "NOT IN"}
 )
 
-func (q *query) clause(name, comparator, value string) {
+// column looks up what a clause or an order is about, and the arguments that its SQL takes.
+func (q *query) column(name string) (a attribute, k kind, args []any) {
 	what, key := q.fields.identifier(name)
-	sql, numeric, list, args, exists := "", false, false, []any(nil), ""
 	if what == "attribute" {
 		a, is := q.fields.attributes[key]
 		if !is {
-			try.Ok(invalid("Invalid attribute key '%.100s' specified. Valid keys are %s", key, known(q.fields.attributes)))
+			refuse("Invalid attribute key '%.100s' specified. Valid keys are '%s'", key, strings.Join(slices.Sorted(maps.Keys(q.fields.attributes)), "', '"))
 		}
-		sql, numeric, list = a.sql, a.numeric, a.in
-	} else {
-		k, is := q.fields.kinds[what]
-		if !is {
-			try.Ok(invalid("Invalid entity type '%s': there is none here", what))
-		}
-		sql, numeric, exists = k.sql, k.numeric, k.exists
-		if k.keys != nil {
-			if !slices.Contains(k.keys, key) {
-				try.Ok(invalid("Invalid %s key '%.100s' specified. Valid keys are '%s'", what, key, strings.Join(k.keys, "', '")))
-			}
-			sql, list = fmt.Sprintf(sql, key), true
-		} else {
-			args = []any{key}
-		}
+		return a, kind{}, nil
 	}
+	k, is := q.fields.kinds[what]
+	switch {
+	case !is:
+		refuse("Invalid entity type '%s': there is none here", what)
+	case k.keys == nil:
+		args = []any{key}
+	case !slices.Contains(k.keys, key):
+		refuse("Invalid %s key '%.100s' specified. Valid keys are '%s'", what, key, strings.Join(k.keys, "', '"))
+	default:
+		k.sql = fmt.Sprintf(k.sql, key)
+	}
+	return attribute{k.sql, k.numeric, k.keys != nil}, k, args
+}
+
+func (q *query) clause(name, comparator, value string) {
+	a, k, args := q.column(name)
 	valid := textual
 	switch {
-	case numeric:
+	case a.numeric:
 		valid = ordered
-	case list:
+	case a.in:
 		valid = withList
 	}
 	if !slices.Contains(valid, comparator) {
-		try.Ok(invalid("Invalid comparator '%s' for %s, not one of '%s'", comparator, name, strings.Join(valid, "', '")))
+		refuse("Invalid comparator '%s' for %s, not one of '%s'", comparator, name, strings.Join(valid, "', '"))
 	}
-	if numeric && comparator == "!=" && exists != "" { // NaN is NULL, and differs from every number
+	if a.numeric && comparator == "!=" && k.exists != "" { // NaN is NULL, and differs from every number
 		comparator = "IS NOT"
 	}
-	condition, more := compare(sql, comparator, value, name, numeric)
-	if exists != "" {
-		condition = fmt.Sprintf(exists, condition)
+	sql, with, to := literal(comparator, value, name, a.numeric)
+	condition := "(" + a.sql + ") " + sql + with
+	if k.exists != "" {
+		condition = fmt.Sprintf(k.exists, condition)
 	}
-	q.where(condition, append(args, more...)...)
+	q.where(condition, append(args, to)...)
 }
 
-// compare makes a comparison of an expression with a literal.
-func compare(sql, comparator, value, name string, numeric bool) (condition string, args []any) {
+// literal reads a literal: the comparison with it in SQL, and the argument.
+func literal(comparator, value, name string, numeric bool) (sql, with string, to any) {
 	isText, isList := strings.ContainsRune(`'"`, rune(value[0])), value[0] == '('
 	switch {
 	case numeric && (isText || isList):
-		try.Ok(invalid("Expected numeric value type for %s. Found %.100s", name, value))
+		refuse("Expected numeric value type for %s. Found %.100s", name, value)
 	case !numeric && !isText && !isList:
-		try.Ok(invalid("Expected a quoted string value for %s (e.g. 'my-value'). Got value %.100s", name, value))
+		refuse("Expected a quoted string value for %s (e.g. 'my-value'). Got value %.100s", name, value)
 	case isList != (comparator == "IN" || comparator == "NOT IN"):
-		try.Ok(invalid("Invalid value %.100s for the comparator %s", value, comparator))
+		refuse("Invalid value %.100s for the comparator %s", value, comparator)
 	case numeric:
 		var n float
 		try.Ok(n.UnmarshalJSON([]byte(strings.TrimPrefix(value, "+"))))
-		return "(" + sql + ") " + comparator + " ?", []any{float64(n)}
+		return comparator, " ?", float64(n)
 	case isList:
-		return "(" + sql + ") " + comparator + " (SELECT value FROM json_each(?))", []any{listOf(value)}
+		return comparator, " (SELECT value FROM json_each(?))", listOf(value)
 	case comparator == "LIKE": // SQLite's LIKE takes a for A
-		return "(" + sql + ") GLOB ?", []any{strings.NewReplacer("*", "[*]", "?", "[?]", "[", "[[]", "%", "*", "_", "?").Replace(unquote(value))}
+		return "GLOB", " ?", strings.NewReplacer("*", "[*]", "?", "[?]", "[", "[[]", "%", "*", "_", "?").Replace(unquote(value))
 	case comparator == "ILIKE":
 		comparator = "LIKE"
 	}
-	return "(" + sql + ") " + comparator + " ?", []any{unquote(value)}
+	return comparator, " ?", unquote(value)
 }
 
 // listOf makes JSON of ('a', 'b').
 func listOf(value string) string {
 	list := []string{}
-	for rest := value[1 : len(value)-1]; strings.TrimSpace(rest) != ""; {
+	for rest := value[1 : len(value)-1]; strings.TrimSpace(rest) != "" || len(list) == 0; {
 		found := oneOfList().FindStringSubmatchIndex(rest)
 		if found == nil {
-			try.Ok(invalid("Expected a list of quoted string values, found %.100s", value))
+			refuse("Expected a list of quoted string values, found %.100s", value)
 		}
 		list = append(list, unquote(rest[found[2]:found[3]]))
 		rest = rest[found[1]:]
 	}
-	if len(list) == 0 {
-		try.Ok(invalid("Expected a list of quoted string values, found %.100s", value))
-	}
-	text, _ := json.Marshal(list)
-	return string(text)
-}
-
-func known(attributes map[string]attribute) string {
-	names := []string{}
-	for name := range attributes {
-		names = append(names, "'"+name+"'")
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+	return sqldb.JSON(list)
 }
 
 // order adds columns to sort by. What has no value comes last, in both directions.
@@ -239,43 +247,30 @@ func (q *query) order(columns []string) {
 	for i, given := range columns {
 		found := oneOrder().FindStringSubmatch(given)
 		if found == nil {
-			try.Ok(invalid("Invalid order_by clause '%.200s'. Could not be parsed.", given))
+			refuse("Invalid order_by clause '%.200s'. Could not be parsed.", given)
 		}
-		what, key := q.fields.identifier(found[1])
 		direction := " " + strings.ToUpper(found[2])
-		if what == "attribute" {
-			if !slices.Contains(q.fields.order, key) {
-				try.Ok(invalid("Invalid attribute key '%.100s' specified in order_by. Valid keys are '%s'", key, strings.Join(q.fields.order, "', '")))
-			}
-			sql := q.fields.attributes[key].sql
-			q.orders = append(q.orders, "("+sql+") IS NULL", "("+sql+")"+direction)
-			continue
-		}
-		k, is := q.fields.kinds[what]
+		a, k, args := q.column(found[1])
 		switch {
-		case !is || k.keys != nil:
-			try.Ok(invalid("Invalid order_by entity type '%s'", what))
-		case k.order == "":
-			q.orders = append(q.orders, "("+k.sql+") IS NULL", "("+k.sql+")"+direction)
-			q.orderA = append(q.orderA, key, key)
-			continue
-		}
-		q.tables += " LEFT JOIN " + fmt.Sprintf(k.order, i)
-		q.tableA = append(q.tableA, key)
-		for n, column := range k.columns {
-			sql := fmt.Sprintf(column, i)
-			if n == len(k.columns)-1 {
-				sql += direction
-			}
-			q.orders = append(q.orders, sql)
+		case k.keys != nil:
+			refuse("Invalid order_by entity '%.100s'", found[1])
+		case k.join != "":
+			q.tables, q.tableA = q.tables+" LEFT JOIN "+fmt.Sprintf(k.join, i), append(q.tableA, args...)
+			q.orders = append(q.orders, fmt.Sprintf("m%[1]d.run IS NULL, m%[1]d.last IS NULL, m%[1]d.last%[2]s", i, direction))
+		default:
+			q.sortBy(a.sql, direction, args...)
 		}
 	}
+}
+
+func (q *query) sortBy(sql, direction string, args ...any) {
+	q.orders = append(q.orders, "("+sql+") IS NULL", "("+sql+")"+direction)
+	q.orderA = slices.Concat(q.orderA, args, args)
 }
 
 var experimentFields = &fields{
 	attributes: map[string]attribute{"name": {sql: "e.name"}, "experiment_id": {sql: "e.id", numeric: true}, "creation_time": {sql: "e.created", numeric: true}, "last_update_time": {sql: "e.updated", numeric: true}},
 	kinds:      map[string]kind{"tag": {sql: "SELECT value FROM json_each(e.tags) WHERE key = ?"}},
-	order:      []string{"name", "experiment_id", "creation_time", "last_update_time"},
 }
 
 // What MLflow calls the attributes of a run, in SQL.
@@ -297,13 +292,11 @@ var runFields = &fields{
 	},
 	kinds: map[string]kind{
 		"metric": {sql: "last", numeric: true,
-			exists:  "EXISTS (SELECT 1 FROM run_metrics WHERE run = r.id AND metric = (SELECT id FROM metric_names WHERE name = ?) AND %s)",
-			order:   "run_metrics m%[1]d ON m%[1]d.run = r.id AND m%[1]d.metric = (SELECT id FROM metric_names WHERE name = ?)",
-			columns: []string{"m%d.run IS NULL", "m%d.last IS NULL", "m%d.last"}},
+			exists: "EXISTS (SELECT 1 FROM run_metrics WHERE run = r.id AND metric = (SELECT id FROM metric_names WHERE name = ?) AND %s)",
+			join:   "run_metrics m%[1]d ON m%[1]d.run = r.id AND m%[1]d.metric = (SELECT id FROM metric_names WHERE name = ?)"},
 		"parameter": {sql: "SELECT text FROM mlflow_params WHERE run = r.id AND name = ?"},
 		"tag":       {sql: runTag},
 		"dataset": {sql: "d.%s", keys: []string{"name", "digest", "context"},
 			exists: "EXISTS (SELECT 1 FROM mlflow_inputs d WHERE d.run = r.id AND %s)"},
 	},
-	order: []string{"run_id", "run_name", "Run name", "run name", "Run Name", "status", "user_id", "start_time", "end_time", "created", "Created"},
 }

@@ -24,7 +24,7 @@ import (
 type Store interface {
 	// Put writes a whole file, or nothing. size is in bytes; -1: unknown.
 	Put(ctx context.Context, name string, content io.Reader, size int64) error
-	Get(ctx context.Context, name string) (content io.ReadCloser, size int64, err error)
+	Get(ctx context.Context, name string) (content io.ReadSeekCloser, size int64, err error)
 	// List lists what is directly in a folder, in order of names: files and folders. "" is the whole store.
 	List(ctx context.Context, folder string) ([]Info, error)
 	// Remove removes a file, or a folder with all that is in it. What is not there is no error.
@@ -73,97 +73,86 @@ type Folder struct{ Path string }
 // temporary begins the names of files that are not whole yet.
 const temporary = ".drun-part-"
 
-// in opens the folder, out of which no name leads, not by links either.
-func (f *Folder) in() (*os.Root, error) {
-	if err := os.MkdirAll(f.Path, sqldb.FolderMode); err != nil {
-		return nil, err
+// inside calls fn with the folder, out of which no name leads, not by links either. An error of the file system is a storage error.
+func (f *Folder) inside(name string, fn func(root *os.Root)) error {
+	err := CheckName(name)
+	if err != nil {
+		return err
 	}
-	return os.OpenRoot(f.Path)
-}
-
-// wrap makes an error of the file system a storage error.
-func (f *Folder) wrap(err error) error {
-	if err == nil || errors.Is(err, fs.ErrNotExist) || exit.CodeOf(err) == exit.Usage {
+	err = func() (err error) {
+		defer try.Caught(&err)
+		root := try.To(os.OpenRoot(f.Path))
+		defer root.Close()
+		fn(root)
+		return nil
+	}()
+	if errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return sqldb.Wrap(f.Path, err)
 }
 
-func (f *Folder) Put(_ context.Context, name string, content io.Reader, _ int64) (err error) {
-	defer func() { err = f.wrap(err) }()
-	defer try.Caught(&err)
-	try.Ok(CheckName(name))
-	root := try.To(f.in())
-	defer root.Close()
-	dir := path.Dir(name)
-	try.Ok(root.MkdirAll(dir, sqldb.FolderMode))
-	part := path.Join(dir, temporary+random())
-	file := try.To(root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, sqldb.FileMode))
-	_, err = io.Copy(file, content)
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = root.Rename(part, name)
+func (f *Folder) Put(_ context.Context, name string, content io.Reader, _ int64) error {
+	if err := os.MkdirAll(f.Path, sqldb.FolderMode); err != nil {
+		return sqldb.Wrap(f.Path, err)
 	}
-	if err != nil {
-		_ = root.Remove(part)
+	return f.inside(name, func(root *os.Root) {
+		dir := path.Dir(name)
+		try.Ok(root.MkdirAll(dir, sqldb.FolderMode))
+		part := path.Join(dir, temporary+rand.Text())
+		file := try.To(root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, sqldb.FileMode))
+		_, err := io.Copy(file, content)
+		if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+			err = root.Rename(part, name)
+		}
+		if err != nil {
+			_ = root.Remove(part)
+		}
+		try.Ok(err)
+	})
+}
+
+func (f *Folder) Get(_ context.Context, name string) (content io.ReadSeekCloser, size int64, err error) {
+	err = f.inside(name, func(root *os.Root) {
+		file := try.To(root.Open(name))
+		info := try.To(file.Stat())
+		if !info.Mode().IsRegular() {
+			file.Close()
+			try.Ok(fs.ErrNotExist)
+		}
+		content, size = file, info.Size()
+	})
+	return content, size, err
+}
+
+func (f *Folder) List(_ context.Context, folder string) (list []Info, err error) {
+	if folder == "" {
+		f, folder = &Folder{filepath.Dir(f.Path)}, filepath.Base(f.Path)
+	}
+	err = f.inside(folder, func(root *os.Root) {
+		if info := try.To(root.Stat(folder)); !info.IsDir() {
+			return
+		}
+		for _, e := range try.To(fs.ReadDir(root.FS(), folder)) {
+			info, err := e.Info()
+			if err == nil && !strings.HasPrefix(e.Name(), temporary) && (info.IsDir() || info.Mode().IsRegular()) {
+				list = append(list, Info{e.Name(), e.IsDir(), info.Size(), info.ModTime()})
+			}
+		}
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return list, err
+}
+
+func (f *Folder) Remove(_ context.Context, name string) error {
+	err := f.inside(name, func(root *os.Root) { try.Ok(root.RemoveAll(name)) })
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
 	return err
 }
 
-func (f *Folder) Get(_ context.Context, name string) (_ io.ReadCloser, size int64, err error) {
-	defer func() { err = f.wrap(err) }()
-	defer try.Caught(&err)
-	try.Ok(CheckName(name))
-	root := try.To(f.in())
-	defer root.Close()
-	file := try.To(root.Open(name))
-	info := try.To(file.Stat())
-	if !info.Mode().IsRegular() {
-		file.Close()
-		return nil, 0, fs.ErrNotExist
-	}
-	return file, info.Size(), nil
-}
-
-func (f *Folder) List(_ context.Context, folder string) (list []Info, err error) {
-	defer func() { err = f.wrap(err) }()
-	defer try.Caught(&err)
-	if folder == "" {
-		folder = "."
-	} else {
-		try.Ok(CheckName(folder))
-	}
-	root := try.To(f.in())
-	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), folder)
-	if errors.Is(err, fs.ErrNotExist) || err != nil && !isDir(root, folder) {
-		return nil, nil
-	}
-	try.Ok(err)
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || strings.HasPrefix(e.Name(), temporary) || !info.IsDir() && !info.Mode().IsRegular() {
-			continue
-		}
-		list = append(list, Info{e.Name(), e.IsDir(), info.Size(), info.ModTime()})
-	}
-	return list, nil
-}
-
-func isDir(root *os.Root, name string) bool {
-	info, err := root.Stat(name)
-	return err == nil && info.IsDir()
-}
-
-func (f *Folder) Remove(_ context.Context, name string) (err error) {
-	defer func() { err = f.wrap(err) }()
-	defer try.Caught(&err)
-	try.Ok(CheckName(name))
-	root := try.To(f.in())
-	defer root.Close()
-	return root.RemoveAll(name)
-}
-
 // In is the store of a home: its folder of that name.
 func In(home string) *Folder { return &Folder{filepath.Join(home, "artifacts")} }
-
-func random() string { return rand.Text() }

@@ -98,6 +98,15 @@ func (b *Bucket) wrap(err error) error {
 	return failed
 }
 
+// Writable returns an error unless files can be written and removed.
+func (b *Bucket) Writable(ctx context.Context) error {
+	const name = "drun-write-test"
+	if err := b.Put(ctx, name, strings.NewReader(""), 0); err != nil {
+		return err
+	}
+	return b.Remove(ctx, name)
+}
+
 // Put reads at most a part of the content ahead; what a connection loses on the way is sent again.
 func (b *Bucket) Put(ctx context.Context, name string, content io.Reader, size int64) (err error) {
 	defer try.Caught(&err)
@@ -106,7 +115,7 @@ func (b *Bucket) Put(ctx context.Context, name string, content io.Reader, size i
 	return b.wrap(err)
 }
 
-func (b *Bucket) Get(ctx context.Context, name string) (_ io.ReadCloser, size int64, err error) {
+func (b *Bucket) Get(ctx context.Context, name string) (_ io.ReadSeekCloser, size int64, err error) {
 	defer try.Caught(&err)
 	try.Ok(CheckName(name))
 	object, err := b.client.GetObject(ctx, b.name, b.key(name), minio.GetObjectOptions{})
