@@ -117,8 +117,12 @@ func startMLflow(ctx context.Context, mlflow, store string) *server {
 func (s *server) up(ctx context.Context) {
 	s.process = exec.Command(s.command[0], s.command[1:]...)
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	s.process.Stderr = os.Stderr
+	if s.drun != "" { // MLflow's says much
+		s.process.Stderr = os.Stderr
+	}
 	try.Ok(s.process.Start())
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
 	s.post(ctx, "experiments/search", map[string]any{"max_results": 10}, nil)
 }
 
@@ -238,6 +242,9 @@ func writeAll(ctx context.Context, s *server, writers int, lasting time.Duration
 				sent, there := int64(0), int64(0)
 				for next := began; next.Before(end) || there < sent; next = next.Add(time.Second) {
 					time.Sleep(time.Until(next))
+					if s.drun == "" && time.Now().After(end) {
+						break
+					}
 					due := batch * int64(1+max(min(time.Since(began), end.Sub(began)-1), 0)/time.Second)
 					if s.drun == "" {
 						due = there + batch
