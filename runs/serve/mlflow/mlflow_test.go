@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -586,5 +587,57 @@ func TestWriters(t *testing.T) {
 		if n := s.points(run); n != 1000 {
 			t.Errorf("run %s has %d points", run, n)
 		}
+	}
+}
+
+// Searches find what MLflow's store finds (make mlflow compares many more with it): case counts for LIKE alone, what has no value comes last in
+// either order, and pages have all runs, each once.
+func TestSearches(t *testing.T) {
+	s := serve(t, t.TempDir())
+	in := s.experiment("a")
+	name := map[any]string{}
+	for i, model := range []string{"Tree", "tree_1", "net%", "a*b"} {
+		run := s.begin(in)
+		name[run] = model
+		batch := object{"run_id": run, "params": []object{{"key": "model", "value": model}}}
+		if i > 0 {
+			batch["metrics"] = []object{{"key": "acc", "value": []any{0, "NaN", 0.5, -1}[i], "timestamp": 1}}
+		}
+		s.post("runs/log-batch", batch)
+	}
+	find := func(in object) (found []string, token any) {
+		t.Helper()
+		out := s.post("runs/search", in)
+		for _, r := range out["runs"].([]any) {
+			found = append(found, name[dig(r, "info", "run_id")])
+		}
+		return found, out["next_page_token"]
+	}
+	for filter, want := range map[string]string{"params.model LIKE 'tree%'": "[tree_1]", "params.model ILIKE 'tree%'": "[Tree tree_1]", "params.model LIKE 'a*b'": "[a*b]", "params.model LIKE 'tree__'": "[tree_1]", "params.model = 'net%'": "[net%]",
+		"params.model != 'Tree'": "[a*b net% tree_1]", "metrics.acc > 0": "[net%]", "metrics.acc != 0.5": "[a*b tree_1]", "metrics.acc <= +0.5 AND params.model != 'a*b'": "[net%]"} {
+		found, _ := find(object{"experiment_ids": []string{in}, "filter": filter})
+		slices.Sort(found)
+		if fmt.Sprint(found) != want {
+			t.Errorf("%s finds %v, want %s", filter, found, want)
+		}
+	}
+	for order, want := range map[string]string{"metrics.acc": "[a*b net% tree_1 Tree]", "metrics.acc DESC": "[net% a*b tree_1 Tree]", "params.model DESC": "[tree_1 net% a*b Tree]"} {
+		if found, _ := find(object{"experiment_ids": []string{in}, "order_by": []string{order}}); fmt.Sprint(found) != want {
+			t.Errorf("sorted by %s they are %v, want %s", order, found, want)
+		}
+	}
+	all, token := []string{}, any("")
+	for n := 0; token != nil; n++ {
+		page, next := find(object{"experiment_ids": []string{in}, "max_results": 3, "page_token": token, "order_by": []string{"params.model"}})
+		if all, token = append(all, page...), next; n > 1 {
+			t.Fatal("the pages have no end")
+		}
+	}
+	if fmt.Sprint(all) != "[Tree a*b net% tree_1]" {
+		t.Errorf("the pages have %v", all)
+	}
+	history := s.get("metrics/get-history?metric_key=acc&max_results=5&run_id=" + dig(s.post("runs/search", object{"experiment_ids": []string{in}, "filter": "metrics.acc = 0.5"}), "runs", 0, "info", "run_id").(string))
+	if len(history["metrics"].([]any)) != 1 || history["next_page_token"] != nil {
+		t.Errorf("the history is %v", history)
 	}
 }
