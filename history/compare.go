@@ -15,7 +15,7 @@ import (
 	"drun/internal/try"
 )
 
-// Comparison is how runs differ. Its JSON form is documented in docs/history.md.
+// Comparison is how runs differ. Its JSON form is documented in docs/history-tables.md.
 type Comparison struct {
 	Runs []RunName `json:"runs"`
 	// Differences are in the order of Kinds, and within a kind by name.

@@ -1,7 +1,7 @@
 // Package history records runs and their results: parameters, metrics, logs, captured sources, attempts, tags and
 // the catalog of checkpoints, in one SQLite file, <home>/history.db. The agent of a run (engine/run) writes it
-// through Open, Begin and the methods of Run; the command line reads it through OpenReadOnly. docs/history.md
-// describes the tables for those who query them directly.
+// through Open, Begin and the methods of Run; the command line reads it through OpenReadOnly.
+// docs/history-tables.md describes the tables for those who query them directly.
 package history
 
 import (

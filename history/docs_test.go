@@ -22,7 +22,7 @@ func TestDocumentedQueriesAndTables(t *testing.T) {
 		ok(t, r.Write(&Batch{Params: []Param{{"lr", 0.01 * float64(i+1)}}}))
 		ok(t, r.Write(&Batch{Batch: records.Batch{Points: []records.Point{{Name: "acc", Value: float64(i), Exact: true}, {Name: "loss", Value: loss, Exact: true}}}}))
 	}
-	text, err := os.ReadFile("../docs/history.md")
+	text, err := os.ReadFile("../docs/history-tables.md")
 	ok(t, err)
 	queries := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllSubmatch(text, -1)
 	if len(queries) != 4 {

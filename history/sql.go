@@ -21,7 +21,7 @@ import (
 
 // sqlError makes SQLite's error about a query a usage error, and says where the tables are described.
 func sqlError(err error) error {
-	return exit.WithHint(exit.Errorf(exit.Usage, "sql: %w", err), `queries only read; the tables: drun sql "select sql from sqlite_master", or docs/history.md`)
+	return exit.WithHint(exit.Errorf(exit.Usage, "sql: %w", err), `queries only read; the tables: drun sql "select sql from sqlite_master", or docs/history-tables.md`)
 }
 
 // Table is the result of a query. A cell is nil, int64, float64, string or []byte.

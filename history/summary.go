@@ -69,7 +69,7 @@ func (p Params) HasSecret() bool {
 	return false
 }
 
-// Summary is a run as "drun runs" lists it. Its JSON form is documented in docs/history.md.
+// Summary is a run as "drun runs" lists it. Its JSON form is documented in docs/history-tables.md.
 type Summary struct {
 	ID          int64                    `json:"id"`
 	Name        string                   `json:"name"`

@@ -274,7 +274,7 @@ func newSQL() *cobra.Command {
 		Use:   "sql QUERY",
 		Short: "Query the history with SQL, read-only",
 		Long: `Query the history with SQL. Nothing can be written. The tables are described in
-docs/history.md; with --json the result is a list of objects, one per row, with
+docs/history-tables.md; with --json the result is a list of objects, one per row, with
 NaN and infinities as the strings "NaN", "Infinity" and "-Infinity".`,
 		Example: `  drun sql "select name, last from metric_summaries where run = 7"
   drun sql "select r.name, p.value from runs r join params p on p.run = r.id where p.name = 'lr'"`,

@@ -111,7 +111,7 @@ def artifact(run, name, step=None, kind=None, home=None):
 
 
 def sql(query, home=None, frames=None):
-    """The result of an SQL query on the history, whose tables docs/history.md describes."""
+    """The result of an SQL query on the history, whose tables docs/history-tables.md describes."""
     return _frame(json.loads(_drun(home, "sql", query, "--json")), frames)
 
 
