@@ -32,7 +32,7 @@ func newUI() *cobra.Command {
 		Short: "Show the history as pages for a browser",
 		Long: `Serves pages that show the history, live while runs go on, until SIGINT or SIGTERM. It prints an address with a
 token, which admits one browser; once it is used, the address for the next one is printed. The pages fetch nothing from elsewhere, and only read; with --write
-they also name, tag, annotate and stop runs, and save views. --export writes the pages of all runs, or of those named, as files for a report. FILE is one of drun pack. Other machines can reach them only with --host; the connection is then not encrypted.`,
+they also name, tag, annotate, stop and remove runs, and save views. --export writes the pages of all runs, or of those named, as files for a report. FILE is one of drun pack. Other machines can reach them only with --host; the connection is then not encrypted.`,
 		Example: `  drun ui
   drun ui --port 8080 --open
   drun ui --export report 7 calm-otter
@@ -67,7 +67,7 @@ they also name, tag, annotate and stop runs, and save views. --export writes the
 	f.IntVar(&port, "port", 0, "port to listen on; 0: a free one")
 	f.StringVar(&dir, "export", "", "write the pages into the new folder `DIR` instead")
 	f.BoolVar(&open, "open", false, "open the address in the browser")
-	f.BoolVar(&write, "write", false, "let the pages name, tag, annotate and stop runs, and save views")
+	f.BoolVar(&write, "write", false, "let the pages name, tag, annotate, stop and remove runs, and save views")
 	return cmd
 }
 

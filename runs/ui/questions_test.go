@@ -43,7 +43,7 @@ func TestQuestions(t *testing.T) {
 			p.until("document.getElementById('log').innerText === '[3] rank 3 was here'")
 		},
 		func(click func(string)) {
-			p.until("document.querySelectorAll('#charts canvas').length > 0")
+			p.until("document.querySelector('#charts figure canvas')") // of the first
 			p.run("HTMLAnchorElement.prototype.click = function() { window.saved = this.download; }")
 			click("document.querySelector('#charts button[title=\"save as a picture\"]')")
 			p.until("window.saved")

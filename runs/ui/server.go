@@ -39,7 +39,7 @@ var assets = func() fs.FS {
 // Server answers browsers' requests. All requests need the cookie that an address with a token gives, unless another server has found
 // out who makes them (see Pages).
 type Server struct {
-	Write bool // the pages may name, tag, annotate and stop runs
+	Write bool // the pages may name, tag, annotate, stop and remove runs
 
 	home   string
 	host   string // that it was told to listen on
@@ -175,7 +175,7 @@ func (s *Server) pagesFor() http.Handler {
 		switch {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead && !(writes(r) && r.Method == http.MethodPost):
 			w.Header().Set("Allow", "GET, HEAD")
-			fail(w, http.StatusMethodNotAllowed, exit.WithHint(errors.New("the pages only read"), "drun ui --write lets them name, tag, annotate and stop runs"))
+			fail(w, http.StatusMethodNotAllowed, exit.WithHint(errors.New("the pages only read"), "drun ui --write lets them name, tag, annotate, stop and remove runs"))
 		case r.Method == http.MethodPost && !s.mayWrite(r):
 			fail(w, http.StatusForbidden, errors.New("only these pages may change something, with JSON"))
 		default:

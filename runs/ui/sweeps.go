@@ -2,6 +2,7 @@ package ui
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,9 +49,7 @@ func sweepsOf(db *history.DB, ids []int64) ([]*sweepOf, error) {
 		s.Runs = append(s.Runs, sweepRun{r.ID, r.Name, r.Status})
 	}
 	for _, s := range list {
-		for i, k := 0, len(s.Runs)-1; i < k; i, k = i+1, k-1 {
-			s.Runs[i], s.Runs[k] = s.Runs[k], s.Runs[i]
-		}
+		slices.Reverse(s.Runs)
 	}
 	return list, err
 }

@@ -82,8 +82,14 @@ func TestWorkspace(t *testing.T) {
 	p.until(chart + ".plot.data[0][0] === 1 && location.search.includes('logx=1')")
 	p.open("/")
 	p.until("document.querySelectorAll('#charts canvas').length === 3")
+	// A number finds a run, a status those that have it.
+	for where, count := range map[string]string{"24": "1 run", "2": "7 runs", "done": "24 runs", "failed": "0 runs"} { // run-2, run-20 to run-23, and the second
+		p.do(chromedp.SetValue("#where", where), chromedp.Click("#choose button[type=submit]"))
+		p.until("document.getElementById('count').innerText === '" + count + "'")
+	}
 	// A plain word finds names, and groups have bands.
 	p.do(chromedp.SetValue("#where", "run-2"), chromedp.SetValue("#group", "params.act"), chromedp.Click("#choose button[type=submit]"))
+	p.until("document.querySelectorAll('#charts figure').length === 3")
 	p.run(chart + ".figure.scrollIntoView()")
 	p.until("document.getElementById('count').innerText.startsWith('5 runs in 2 groups') && " + chart + "?.curves.length === 2 && " + chart + ".curves[0].runs")
 	harmless(p)
@@ -168,6 +174,8 @@ func TestRunTabs(t *testing.T) {
 	p.until(shown + " === 'charts'")
 	p.run("history.back()")
 	p.until(shown + " === 'log'")
+	p.run("window.saved = []; URL.createObjectURL = b => { b.text().then(t => saved.push(t)); return 'blob:x'; }; HTMLAnchorElement.prototype.click = function() { saved.push(this.download); }; document.getElementById('savelog').click()")
+	p.until("window.saved.join() === 'tabs.log,a \"text\"\\n'")
 	p.open("/run.html?id=tabs&tab=code")
 	p.until(shown + " === 'code' && document.querySelector('#sources .t-k')?.innerText === 'def' && document.querySelector('#sources .t-s')?.innerText.startsWith(\"'a\") && document.querySelector('#sources .t-c')?.innerText === '# said'")
 	p.open("/run.html?id=tabs&tab=checkpoints")
@@ -181,7 +189,7 @@ func TestSweepOfRuns(t *testing.T) {
 	home := learned(t, 24)
 	p := browse(t, serve(t, home))
 	p.open("/sweep.html")
-	p.until("document.querySelector('#sweeps tbody tr')?.innerText.includes('24 of 24')")
+	p.until(`document.querySelector("#sweeps tbody tr")?.innerText.includes("it's\t24 of 24")`)
 	p.run("document.querySelector('#sweeps a').click()")
 	p.until("location.search === '?name=sweep-one' && document.querySelectorAll('#best tbody tr').length === 24 && document.querySelectorAll('#sweep .line').length === 24")
 	if got := p.text("#best tbody tr:first-child"); !strings.HasPrefix(got, "run-2\t-0.088") { // lr = 0.001

@@ -89,13 +89,14 @@ func (s *Server) handleChanges(mux *http.ServeMux) {
 	}
 }
 
-// changeRun names a run, tags it, adds a note, or ends it.
+// changeRun names a run, tags it, adds a note, ends it, or moves it to the trash.
 func (s *Server) changeRun(r *http.Request, read func(any)) error {
 	var change struct {
 		Name       string
 		Tag, Untag []string
 		Note       string
 		Stop       bool
+		Trash      bool
 	}
 	read(&change)
 	db := try.To(history.Open(s.home))
@@ -116,6 +117,9 @@ func (s *Server) changeRun(r *http.Request, read func(any)) error {
 	}
 	if change.Note != "" {
 		try.Ok(db.AddNote(id, change.Note))
+	}
+	if change.Trash {
+		try.Ok(db.Trash([]int64{id}))
 	}
 	text, _ := json.Marshal(change) // plain data: it cannot fail
 	who.Log(access.Event{Action: "change", Run: run.Name, UID: run.UID, Project: run.ProjectName, What: string(text)})

@@ -90,6 +90,12 @@ func TestWriting(t *testing.T) {
 	if err != nil || d.Name != "better" || strings.Join(d.Tags, ",") != "<b>base</b>,seventh" || len(d.Notes) != 1 || d.Notes[0].Text != "seen" {
 		t.Errorf("%v %s %v %v", err, d.Name, d.Tags, d.Notes)
 	}
+	if status, text := post("runs/2", `{"trash":true}`); status != 200 {
+		t.Errorf("to the trash: %d %s", status, text)
+	}
+	if status, _ := post("runs/2", `{"note":"late"}`); status != 404 {
+		t.Errorf("a note for a run in the trash: %d", status)
+	}
 	// Views are kept in the home, for the next server as well.
 	if status, text := post("pages", `{"name":"mine","view":"where=id+%3C+2"}`); status != 200 {
 		t.Errorf("%d %s", status, text)
@@ -165,4 +171,39 @@ func TestWritingPage(t *testing.T) {
 	q := browse(t, serve(t, home))
 	q.open("/run.html?id=1")
 	q.until("document.documentElement.dataset.ready !== undefined && document.getElementById('acts').childElementCount === 0")
+}
+
+// Several runs are tagged and removed together; the table is saved as it is shown, with nothing that a spreadsheet takes for a formula.
+func TestWritingSelected(t *testing.T) {
+	home := learned(t, 3)
+	p := browse(t, serveWriting(t, home))
+	p.open("/?view=table")
+	p.until("document.querySelectorAll('#rows tr').length === 3 && document.getElementById('tag').hidden && document.getElementById('remove').hidden")
+	p.run("[...document.querySelectorAll('#rows input')].slice(0, 2).forEach(i => i.click())")
+	p.do(chromedp.Click("#tag"), chromedp.SendKeys("dialog input", `=1+"1"<b>`), chromedp.KeyEvent(kb.Enter))
+	p.until("document.querySelectorAll('#rows .tag').length === 2")
+	harmless(p)
+	p.run("window.saved = []; URL.createObjectURL = b => { b.text().then(t => saved.push(t)); return 'blob:x'; }; HTMLAnchorElement.prototype.click = function() { saved.push(this.download); }; document.getElementById('csv').click()")
+	p.until("window.saved.length === 2")
+	lines := strings.Split(eval[string](p, "saved[0] + '\\n' + saved[1]"), "\n")
+	if len(lines) != 6 || lines[0] != "runs.csv" || !strings.HasPrefix(lines[1], `"id","name","status","params.lr",`) || !strings.HasPrefix(lines[2], `3,"run-2","done",0.001,`) || !strings.HasSuffix(lines[2], `"'=1+""1""<b>"`+"\r") {
+		t.Errorf("the table: %q", lines)
+	}
+	p.do(chromedp.Click("#remove"), chromedp.Click("dialog button:not(.main)"))
+	p.until("!document.querySelector('dialog')")
+	p.do(chromedp.Click("#remove"), chromedp.Click("dialog .main"))
+	p.until("document.querySelectorAll('#rows tr').length === 1 && document.getElementById('remove').hidden && document.getElementById('compare').disabled")
+	p.open("/run.html?id=1&tab=overview")
+	p.until("[...document.querySelectorAll('#acts button')].some(b => b.innerText === 'Remove')")
+	p.run("[...document.querySelectorAll('#acts button')].find(b => b.innerText === 'Remove').click()")
+	p.do(chromedp.Click("dialog .main"))
+	p.until("location.pathname.endsWith('/') && document.getElementById('nothing')?.checkVisibility()")
+	db, err := history.OpenReadOnly(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if runs, err := db.Select(history.Selection{Trashed: true}); err != nil || len(runs) != 3 {
+		t.Errorf("%v: %d runs are in the trash", err, len(runs))
+	}
 }

@@ -37,6 +37,14 @@ func TestPackages(t *testing.T) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	want, pack := demo(t, filepath.Join(out, "../drun"))
+	t.Run("opencl", func(t *testing.T) { // which is loaded when it is asked for
+		if _, err := exec.LookPath("clinfo"); err != nil {
+			t.Skip("no OpenCL device: apt-get install pocl-opencl-icd ocl-icd-libopencl1 clinfo")
+		}
+		if got, _ := demo(t, filepath.Join(out, runtime.GOARCH, "bin/drun"), "--device", "opencl"); got != want {
+			t.Errorf("the bits are %s, and those of bin/drun %s", got, want)
+		}
+	})
 	for arch, machine := range machines {
 		t.Run(arch, func(t *testing.T) {
 			debs, err := filepath.Glob(filepath.Join(out, "drun_*_"+arch+".deb"))
@@ -76,11 +84,12 @@ func TestPackages(t *testing.T) {
 }
 
 // demo is what the run of `make demo` gives with a program, and its pack.
-func demo(t *testing.T, drun string) (bits string, pack []byte) {
+func demo(t *testing.T, drun string, flags ...string) (bits string, pack []byte) {
 	t.Helper()
 	base := filepath.Join(t.TempDir(), "demo")
-	cmd := exec.Command("sh", "-ec", `drun=$1; export DRUN_HOME=$2.home; "$drun" run ../../examples/digits.star -n 2; "$drun" metrics last --csv | cut -d, -f1-4 >"$2.csv"
-"$drun" checkpoints export last "$2.safetensors"; "$drun" pack last -o "$2.zip"`, "sh", drun, base)
+	cmd := exec.Command("sh", append([]string{"-ec", `drun=$1; base=$2; shift 2; export DRUN_HOME=$base.home
+"$drun" run ../../examples/digits.star -n 2 "$@"; "$drun" metrics last --csv | cut -d, -f1-4 >"$base.csv"
+"$drun" checkpoints export last "$base.safetensors"; "$drun" pack last -o "$base.zip"`, "sh", drun, base}, flags...)...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -159,6 +168,21 @@ try() { # KIND DRUN PREFIX
 		$2 checkpoints export last $1-$backend.safetensors
 	done
 	$2 verify digits.zip --segments 2 --data $3/share/drun/examples
+	$2 submit local $3/share/drun/examples/hello.star -n 2 --name queued
+	$2 jobs wait --all
+	rm -rf team
+	export DRUN_TOKEN=$($2 serve users add ada --role write --home team)
+	$2 serve --home team --listen 127.0.0.1:7878 &
+	server=$!
+	timeout 120 sh -c 'until "$1" push http://127.0.0.1:7878 queued; do sleep 0.2; done' sh $2
+	kill $server
+	wait $server || true
+	$2 runs --home team --columns "name, status, owner" | grep "queued *done *ada"
+	echo continue | $2 debug $3/share/drun/examples/hello.star -n 2
+	request='{"seq":1,"type":"request","command":"initialize","arguments":{"adapterID":"drun"}}'
+	printf 'Content-Length: %s\r\n\r\n%s' ${#request} "$request" | $2 dap | grep -a -o supportsStepBack
+	! $2 devices 2>devices.txt
+	grep "OpenCL is missing" devices.txt
 	$2 version
 	$2 backends
 }

@@ -58,7 +58,7 @@ class Chart {
       try {
         curves = await api("curves", ask);
       } catch (e) {
-        if (mine === this.pending) this.note.textContent = e.text ?? String(e);
+        if (mine === this.pending) this.note.textContent = why(e);
         break;
       }
       if (mine !== this.pending) return;
@@ -175,11 +175,7 @@ class Chart {
       g.fillStyle = themed("--fore");
       g.fillText(b.innerText, 30 * r, y);
     });
-    to.toBlob(blob => {
-      const file = el("a", { href: URL.createObjectURL(blob), download: this.metric.replace(/[^\w.-]+/g, "_") + ".png" });
-      file.click();
-      URL.revokeObjectURL(file.href);
-    });
+    to.toBlob(blob => saveFile(this.metric + ".png", blob));
   }
 
   // point stands a run out from the others; null: none.

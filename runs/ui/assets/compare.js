@@ -41,7 +41,7 @@ async function group() {
     $("groupfault").textContent = (groups?.notes ?? []).map(clean).join("\n");
   } catch (e) {
     groups = null;
-    $("groupfault").textContent = e.text ?? String(e);
+    $("groupfault").textContent = why(e);
   }
   drawn.group(groups, view.as === "mean");
   $("aslabel").hidden = !groups;
@@ -130,6 +130,6 @@ $("all").addEventListener("change", table);
   if (!window.exported && !going()) { alive("ended"); return; }
   live(async () => {
     if (!going()) return;
-    try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = e.text ?? String(e); }
+    try { await refresh(); $("fault").textContent = ""; } catch (e) { $("fault").textContent = why(e); }
   }, 600, going);
 })();

@@ -10,27 +10,17 @@ function clean(text) {
   });
 }
 
-// el makes an element: attributes that begin with "on" are listeners, children are nodes or texts.
-function el(name, attributes, ...children) {
-  const e = document.createElement(name);
+// put sets attributes, of which those that begin with "on" are listeners, and appends children, which are nodes or texts.
+function put(e, attributes, children) {
   for (const [k, v] of Object.entries(attributes || {})) {
     if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
-    else if (v === true) e.setAttribute(k, "");
-    else if (v !== false && v !== null && v !== undefined) e.setAttribute(k, v);
+    else if (v !== false && v !== null && v !== undefined) e.setAttribute(k, v === true ? "" : v);
   }
-  e.append(...children.flat().map(c => c instanceof Node ? c : clean(c ?? "")));
+  e.append(...children.flat(Infinity).filter(c => c !== null && c !== undefined).map(c => c instanceof Node ? c : clean(c)));
   return e;
 }
-// svg makes an SVG element, as el makes one of HTML.
-function svg(name, attributes, ...children) {
-  const e = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [k, v] of Object.entries(attributes)) {
-    if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
-    else if (v !== null && v !== undefined) e.setAttribute(k, v);
-  }
-  e.append(...children.flat(Infinity).filter(c => c !== null).map(c => c instanceof Node ? c : clean(c)));
-  return e;
-}
+const el = (name, attributes, ...children) => put(document.createElement(name), attributes, children); // an element
+const svg = (name, attributes, ...children) => put(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children); // one of SVG
 
 const $ = id => document.getElementById(id);
 
@@ -57,12 +47,17 @@ function themed(name) {
 // keys are what the keyboard does on a page: key, what it does, and the function; help lists them.
 const keys = [["?", "shows these keys", () => help()], ["/", "goes to the search", () => ($("where") ?? $("grep"))?.focus()], ["t", "changes the theme", () => $("theme").click()]];
 function help() {
-  const box = el("dialog", { "aria-label": "Keys", onclose: () => box.remove() }, el("h2", null, "Keys"),
-    el("table", null, el("tbody", null, keys.filter(k => k[1]).map(([key, does]) => el("tr", null, el("td", null, el("kbd", null, key)), el("td", null, does))))),
+  dialog("Keys", el("table", null, el("tbody", null, keys.filter(k => k[1]).map(([key, does]) => el("tr", null, el("td", null, el("kbd", null, key)), el("td", null, does))))),
     el("p", { class: "soft" }, "On a chart: the arrows move the crosshair, Shift with them the chart, + and - zoom, 0 shows all."),
     el("form", { method: "dialog" }, el("button", null, "Close")));
-  document.body.append(box);
-  box.showModal();
+}
+// dialog shows a box above the page, and gives what its form is closed with.
+function dialog(title, ...content) {
+  return new Promise(resolve => {
+    const box = el("dialog", { "aria-label": title, onclose: () => { box.remove(); resolve(box.returnValue); } }, el("h2", null, title), content);
+    document.body.append(box);
+    box.showModal();
+  });
 }
 document.addEventListener("keydown", e => {
   if (e.ctrlKey || e.altKey || e.metaKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
@@ -89,6 +84,8 @@ class Fault extends Error {
   constructor(message, hint) { super(message); this.hint = hint; }
   get text() { return clean(this.message) + (this.hint ? "\nhint: " + clean(this.hint) : ""); }
 }
+// why is what an error says.
+const why = e => e.text ?? String(e);
 
 // path names a request; lists in the parameters are repeated.
 function path(what, parameters) {
@@ -101,7 +98,7 @@ function path(what, parameters) {
 
 // nothing tells why a page has nothing to show, and leaves out its empty sections.
 function nothing(e) {
-  $("fault").textContent = e.text ?? String(e);
+  $("fault").textContent = why(e);
   for (const part of document.querySelectorAll("main > :not(#fault)")) part.hidden = true;
 }
 
@@ -128,24 +125,34 @@ async function change(what, body) {
   if (!answer?.ok) throw new Fault(value?.error ?? "the server does not answer", value?.hint);
   return value;
 }
-function ask(title, label, was) {
-  return new Promise(resolve => {
-    const input = el("input", { value: was, autocomplete: "off", maxlength: 200, size: 32 });
-    const box = el("dialog", { "aria-label": title, onclose: () => { box.remove(); resolve(box.returnValue === "ok" ? input.value.trim() : ""); } },
-      el("h2", null, title), el("form", { method: "dialog", class: "edit" }, el("label", null, label, " ", input), el("button", { class: "main", value: "ok" }, "Save"), el("button", { value: "", formnovalidate: true }, "Cancel")));
-    document.body.append(box);
-    box.showModal();
-  });
+async function ask(title, label, was) {
+  const input = el("input", { value: was, autocomplete: "off", maxlength: 200, size: 32 });
+  return await dialog(title, el("form", { method: "dialog", class: "edit" }, el("label", null, label, " ", input), el("button", { class: "main", value: "ok" }, "Save"), el("button", { value: "", formnovalidate: true }, "Cancel"))) === "ok" ? input.value.trim() : "";
 }
 
 // sure asks whether to go on.
-function sure(title, what) {
-  return new Promise(resolve => {
-    const box = el("dialog", { "aria-label": title, onclose: () => { box.remove(); resolve(box.returnValue === "ok"); } }, el("h2", null, title), el("p", null, what),
-      el("form", { method: "dialog", class: "edit" }, el("button", { class: "main", value: "ok" }, "Yes"), el("button", { value: "" }, "No")));
-    document.body.append(box);
-    box.showModal();
-  });
+const sure = async (title, what) => await dialog(title, el("p", null, what), el("form", { method: "dialog", class: "edit" }, el("button", { class: "main", value: "ok" }, "Yes"), el("button", { value: "" }, "No"))) === "ok";
+
+const inTrash = "It goes to the trash, from which drun rm --undo takes it back, until drun gc.";
+
+// saveFile hands a file to the browser, to save it.
+function saveFile(name, blob) {
+  const file = el("a", { href: URL.createObjectURL(blob), download: clean(name).replace(/[^\w.-]+/g, "_") });
+  file.click();
+  URL.revokeObjectURL(file.href);
+}
+
+// givenTo are the parameters that a command gives.
+function givenTo(command) {
+  const given = [];
+  for (let i = 0; i < command.length; i++) {
+    const [, flag, rest] = /^(--params?(?==|$)|-p)=?(.*)$/s.exec(command[i]) ?? [];
+    if (!flag) continue;
+    const value = rest || (command[++i] ?? ""), at = value.indexOf("=");
+    if (flag === "--params") given.push(["--params", value]);
+    else if (at > 0) given.push([value.slice(0, at), value.slice(at + 1)]);
+  }
+  return given;
 }
 
 // live calls refresh after changes of the history, one call at a time; while going() says so, also now and then without one. A call that took long is followed by a longer

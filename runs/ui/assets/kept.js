@@ -37,7 +37,7 @@ class Kept {
       await this.show(a, () => mine === this.turn);
       if (mine === this.turn) this.fault.textContent = "";
     } catch (e) {
-      if (mine === this.turn) this.fault.textContent = e.text ?? String(e);
+      if (mine === this.turn) this.fault.textContent = why(e);
     }
   }
 }
@@ -129,7 +129,7 @@ class KeptHistogram extends Kept {
     const mine = ++this.turn;
     try {
       this.answer = await api(of("histograms"), { name: this.name });
-    } catch (e) { this.fault.textContent = e.text ?? String(e); return; }
+    } catch (e) { this.fault.textContent = why(e); return; }
     if (mine !== this.turn) return;
     const all = this.answer.histograms, newest = this.i >= Number(this.slider.max) || !this.drawn;
     this.drawn = true;

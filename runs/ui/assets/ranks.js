@@ -22,7 +22,7 @@ async function ranks() {
     r = e;
   }
   if (mine !== asked) return; // a later answer has come, or will
-  if (r instanceof Error) $("silent").textContent = r.text ?? String(r);
+  if (r instanceof Error) $("silent").textContent = why(r);
   else showRanks(r);
 }
 

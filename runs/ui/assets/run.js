@@ -87,31 +87,19 @@ function acts() {
   const act = (label, fn) => el("button", { type: "button", onclick: async () => {
     try {
       const body = await fn();
-      if (body) { await change(of(), body); if (body.name && address.get("id")) address.set("id", run.id); await refresh(); }
+      if (body) { await change(of(), body); if (body.trash) { location.href = "index.html"; return; } if (body.name && address.get("id")) address.set("id", run.id); await refresh(); }
       $("actfault").textContent = "";
-    } catch (e) { $("actfault").textContent = e.text ?? String(e); } // not in fault, which the next news of the run empties
+    } catch (e) { $("actfault").textContent = why(e); } // not in fault, which the next news of the run empties
   } }, label);
   const asks = (title, label, was, to) => async () => { const text = await ask(title, label, was); return text && text !== was ? to(text) : null; };
   $("acts").replaceChildren(act("Rename", asks("Rename this run", "Name", run.name, name => ({ name }))), act("Tag", asks("Add a tag, or remove one", "Tag", "", tag => run.tags.includes(tag) ? { untag: [tag] } : { tag: [tag] })),
-    act("Note", asks("Add a note", "Note", "", note => ({ note }))), run.status === "running" ? act("Stop", async () => await sure("Stop this run?", "It ends as with drun stop; what it has saved stays.") ? { stop: true } : null) : "");
+    act("Note", asks("Add a note", "Note", "", note => ({ note }))), run.status === "running" ? act("Stop", async () => await sure("Stop this run?", "It ends as with drun stop; what it has saved stays.") ? { stop: true } : null) : "",
+    goesOn(run) ? "" : act("Remove", async () => await sure("Remove this run?", inTrash) ? { trash: true } : null));
 }
 let children = [];
 
 // part shows a table, and its section only where there is something in it.
 function part(table, heads, rows) { table.closest("section").hidden = !fill(table, heads, rows); }
-
-// givenTo are the parameters that a command gives.
-function givenTo(command) {
-  const given = [];
-  for (let i = 0; i < command.length; i++) {
-    const [, flag, rest] = /^(--params?(?==|$)|-p)=?(.*)$/s.exec(command[i]) ?? [];
-    if (!flag) continue;
-    const value = rest || (command[++i] ?? ""), at = value.indexOf("=");
-    if (flag === "--params") given.push(["--params", value]);
-    else if (at > 0) given.push([value.slice(0, at), value.slice(at + 1)]);
-  }
-  return given;
-}
 
 // ranksIn names ranks, of which there may be hundreds: "ranks 0-3, 7".
 function ranksIn(list) {
@@ -177,7 +165,7 @@ async function log(fresh) {
   try {
     answer = await api(of("logs"), { rank: $("rank").value, grep: $("grep").value, after: fresh ? "" : last, limit: most });
   } catch (e) {
-    if (mine === filtered) { $("grepfault").textContent = e.text ?? String(e); $("skipped").textContent = ""; }
+    if (mine === filtered) { $("grepfault").textContent = why(e); $("skipped").textContent = ""; }
     return;
   }
   if (mine !== filtered) return;
@@ -262,6 +250,13 @@ async function refresh() {
   log.begun = true;
 }
 
+$("savelog").addEventListener("click", async () => {
+  try {
+    const { lines } = await api(of("logs"), { rank: $("rank").value, grep: $("grep").value, limit: 100_000 });
+    saveFile(`${run.name}.log`, new Blob(lines.map(l => `${l.rank < 0 ? "[drun] " : run.world_size > 1 ? `[${l.rank}] ` : ""}${l.text}\n`), { type: "text/plain" }));
+  } catch (e) { $("grepfault").textContent = why(e); }
+});
+
 let typing;
 const relog = async () => { deaf(); await log(true); listen(); };
 $("grep").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(relog, 150); });
@@ -282,7 +277,7 @@ $("against").addEventListener("submit", async e => {
     $("difffault").textContent = "";
   } catch (fault) {
     $("diff").hidden = true; // it is of another run
-    $("difffault").textContent = fault.text ?? String(fault);
+    $("difffault").textContent = why(fault);
   }
 });
 
@@ -291,7 +286,7 @@ $("against").addEventListener("submit", async e => {
     if (!window.exported) api("pages").then(p => { may.write = p.write; if (run) acts(); }).catch(() => {});
     await Promise.all([refresh(), sources()]);
     ranks();
-  } catch (e) { if (run) $("fault").textContent = e.text ?? String(e); else nothing(e); return; }
+  } catch (e) { if (run) $("fault").textContent = why(e); else nothing(e); return; }
   document.documentElement.dataset.ready = "";
   if (window.exported) alive("exported");
   else watchParts({ ranks: $("ranks"), logs: $("h-logs").parentNode, checkpoints: $("h-check").parentNode, artifacts: $("kept"), usage: $("h-sys").parentNode });

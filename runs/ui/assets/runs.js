@@ -18,9 +18,9 @@ function usual() {
 }
 // objectivesFirst are the metrics of the newest runs, those first by which their sweep judges.
 const objectivesFirst = () => [...names.recent_metrics].sort((a, b) => (b === names.objective) - (a === names.objective));
-// meant is what the box says as an expression: a plain word is part of a name, a tag or the recipe's name.
-const meant = text => /^[\w.-]*[A-Za-z-][\w.-]*$/.test(text) && !/^(params|metrics)\b/.test(text) && !names.fields.includes(text) && !["True", "False", "None"].includes(text)
-  ? `${JSON.stringify(text)} in name or ${JSON.stringify(text)} in tags or ${JSON.stringify(text)} in recipe` : text;
+// meant is what the box says as an expression: a number is that of a run, and a plain word a state, a tag, or part of a name or the recipe's name.
+const meant = text => /^\d+$/.test(text) ? `id == ${text} or "${text}" in name` : /^[\w.-]*[A-Za-z-][\w.-]*$/.test(text) && !/^(params|metrics)\b/.test(text) && !names.fields.includes(text) && !["True", "False", "None"].includes(text)
+  ? ["name", "tags", "recipe"].map(of => `${JSON.stringify(text)} in ${of}`).join(" or ") + ` or status == ${JSON.stringify(text)}` : text;
 // wanted begins with what the user has typed, so that an error's place is a place in that.
 const wanted = () => [unfixed(view.columns || usual()), ...fixed].filter(c => c.trim()).join(", ");
 // unfixed leaves out the columns that are always there; a comma within brackets divides no columns.
@@ -68,7 +68,7 @@ async function load(fresh) {
   } catch (e) {
     if (mine !== turn) return;
     $("fault").className = "";
-    const text = e.text ?? String(e), ofColumns = text.includes(wanted());
+    const text = why(e), ofColumns = text.includes(wanted());
     $("fault").textContent = ofColumns ? text.replace(wanted(), unfixed(view.columns)) : text;
     sound();
     $(ofColumns ? "columns" : "where").setAttribute("aria-invalid", "true");
@@ -134,11 +134,11 @@ function cell(h, v) {
   return text(v);
 }
 
-// columns are those that are shown: beside charts the name, the first metric and the state.
+// columns are those that are shown: beside charts the number, the name, the first metric and the state.
 function columns() {
   if (!inCharts()) return heads;
   const lead = heads.includes(view.sort.replace(/^-/, "")) && numeric.has(view.sort.replace(/^-/, "")) ? view.sort.replace(/^-/, "") : heads.find(h => h.startsWith("metrics"));
-  return ["name", ...lead && lead !== "id" ? [lead] : [], "status"];
+  return ["id", "name", ...lead && lead !== "id" ? [lead] : [], "status"];
 }
 // titleOf is how the head of a column reads: a parameter's or a metric's name, where no other column has the same.
 const shortOf = h => metricOf(h) || (/^params\.\w+$/.test(h) ? h.slice("params.".length) : ({ world_size: "ranks", seconds: "took" })[h] ?? h);
@@ -216,7 +216,7 @@ async function need(n) {
     const answer = await fetchPart(n);
     if (mine === turn) { parts.set(n, answer.runs); rows(); }
   } catch (e) {
-    $("fault").textContent = e.text ?? String(e);
+    $("fault").textContent = why(e);
   } finally {
     asked.delete(n);
   }
@@ -266,6 +266,7 @@ function choice() {
   }, 200);
   $("compare").disabled = selected.size < 1 || selected.size > mostCompared;
   $("none").disabled = selected.size < 1;
+  showActs();
   $("compare").textContent = selected.size > mostCompared ? `${selected.size} selected, at most ${mostCompared} to compare` : selected.size ? `Compare ${selected.size} selected` : "Compare";
   for (const r of $("rows").children) {
     if (lines[r.dataset.i] >= 0) {
@@ -318,7 +319,7 @@ $("all").addEventListener("click", async () => {
     const answer = await api("runs", { where: expression(), sort: view.sort, group: view.group, columns: "id", offset: 0, limit: mostCompared });
     for (const r of answer.runs) selected.add(r.id);
     if (answer.total > mostCompared) { $("fault").className = "note"; $("fault").textContent = `the first ${mostCompared} of ${answer.total} runs are selected: more cannot be compared at once`; }
-  } catch (e) { $("fault").textContent = e.text ?? String(e); }
+  } catch (e) { $("fault").textContent = why(e); }
   choice();
 });
 $("reset").addEventListener("click", () => {
@@ -337,6 +338,14 @@ $("none").addEventListener("click", () => {
 });
 $("scroll").addEventListener("scroll", () => requestAnimationFrame(rows), { passive: true });
 window.addEventListener("resize", rows);
+// As a spreadsheet reads it: a text that it would take for a formula gets an apostrophe before it, as drun export has it.
+$("csv").addEventListener("click", async () => {
+  const field = v => v === null || v === undefined ? "" : isNumeric(v) ? String(v) : `"${(Array.isArray(v) ? v.join(" ") : String(v)).replace(/^[=+@\t\r-]/, "'$&").replaceAll('"', '""')}"`;
+  try {
+    const { runs } = await api("runs", { where: expression(), sort: view.sort, group: view.group, columns: wanted(), offset: 0, limit: 100_000 });
+    saveFile("runs.csv", new Blob([[heads.map(field), ...runs.map(r => heads.map(h => field(r[h])))].join("\r\n"), "\r\n"], { type: "text/csv" }));
+  } catch (e) { $("fault").textContent = why(e); }
+});
 $("rows").addEventListener("keydown", e => {
   const step = { ArrowDown: 1, ArrowUp: -1 }[e.key], line = e.target.closest("tr");
   if (!step || !line) return;

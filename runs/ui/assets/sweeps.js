@@ -13,7 +13,7 @@ function listAll(all) {
   $("one").hidden = true;
   if (!all.length) { $("list").replaceChildren(el("p", { class: "empty" }, "There are no sweeps yet. Start one with ", el("code", null, "drun sweep RECIPE.star -p lr=0.1,0.01"), "; it appears here.")); return; }
   const many = (s, kind) => s.runs.filter(r => r.status === kind).length || "-";
-  fill($("sweeps"), ["sweep", "recipe", "cells", "failed", "stopped early", "objective", "latest run"], all.map(s => [el("a", { href: path("sweep.html", { name: s.name }) }, s.name), s.recipe.split("/").at(-1), `${ended(s)} of ${s.cells}`, many(s, "failed"), many(s, "stopped early"), s.objective ? `${s.objective}, ${s.largest ? "largest" : "smallest"}` : "-", ago(s.started)]));
+  fill($("sweeps"), ["sweep", "recipe", "parameters", "cells", "failed", "stopped early", "objective", "latest run"], all.map(s => [el("a", { href: path("sweep.html", { name: s.name }) }, s.name), s.recipe.split("/").at(-1), givenTo(s.command).map(p => p[0]).join(", "), `${ended(s)} of ${s.cells}`, many(s, "failed"), many(s, "stopped early"), s.objective ? `${s.objective}, ${s.largest ? "largest" : "smallest"}` : "-", ago(s.started)]));
 }
 
 // explained is how much of the variance of results is explained by dividing them by the values of a parameter: epsilon squared, the correlation
@@ -106,5 +106,5 @@ for (const id of ["metric", "goal"]) $(id).addEventListener("change", () => {
 $("copy").addEventListener("click", async () => {
   try { await navigator.clipboard.writeText($("command").textContent); $("copy").textContent = "Copied"; } catch { getSelection().selectAllChildren($("command")); }
 });
-live(async () => { try { await refresh(); } catch (e) { $("fault").textContent = e.text ?? String(e); } }, 5000, () => refresh.going);
-refresh().catch(e => { $("fault").textContent = e.text ?? String(e); });
+live(async () => { try { await refresh(); } catch (e) { $("fault").textContent = why(e); } }, 5000, () => refresh.going);
+refresh().catch(e => { $("fault").textContent = why(e); });

@@ -56,7 +56,7 @@ function again(after) {
       $("fault").textContent = "";
       listen();
     } catch (e) {
-      $("fault").textContent = e.text ?? String(e);
+      $("fault").textContent = why(e);
       again(5000);
     }
   }, after);

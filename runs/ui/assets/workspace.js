@@ -62,7 +62,7 @@ async function drawCharts() {
     if (drawn.colours !== groups?.labels.join()) { drawn.colours = groups?.labels.join(); rows(); }
     for (const refreshed of [drawn.refresh()]) { drawn.metrics(metrics, undefined, true); await refreshed; }
   } catch (e) {
-    if (mine === drawing) { $("fault").className = ""; $("fault").textContent = e.text ?? String(e); }
+    if (mine === drawing) { $("fault").className = ""; $("fault").textContent = why(e); }
   }
 }
 $("as").addEventListener("change", () => { view.as = $("as").value; remember(); drawCharts(); });
@@ -76,7 +76,7 @@ function pointed(id) {
 async function views() {
   let own = {};
   try { own = JSON.parse(localStorage.getItem("drun-views") ?? "{}"); } catch { /* none can be kept */ }
-  const kept = window.exported ? {} : await api("pages").then(p => { may.write = p.write; return p.views; }).catch(() => ({}));
+  const kept = window.exported ? {} : await api("pages").then(p => { may.write = p.write; showActs(); return p.views; }).catch(() => ({}));
   return { ...kept, ...own };
 }
 async function keepView(name, text) {
@@ -95,9 +95,21 @@ async function showViews(now = "") {
 $("keep").addEventListener("click", async () => {
   const name = await ask("Save this view", "Name", new URLSearchParams(location.search).get("named") ?? "");
   if (!name) return;
-  try { await keepView(name, path("", view).slice(1)); await showViews(name); } catch (e) { $("fault").textContent = e.text ?? String(e); }
+  try { await keepView(name, path("", view).slice(1)); await showViews(name); } catch (e) { $("fault").textContent = why(e); }
 });
-$("forget").addEventListener("click", async () => { try { await keepView($("views").value, ""); await showViews(); } catch (e) { $("fault").textContent = e.text ?? String(e); } });
+$("forget").addEventListener("click", async () => { try { await keepView($("views").value, ""); await showViews(); } catch (e) { $("fault").textContent = why(e); } });
+
+// Where the pages may write, the selected runs are tagged and removed together.
+function showActs() { for (const id of ["tag", "remove"]) $(id).hidden = !may.write || !selected.size; }
+async function changeSelected(body) {
+  let fault = "";
+  for (const id of selected) try { await change("runs/" + id, body); if (body.trash) selected.delete(id); } catch (e) { fault = why(e); break; }
+  await load(false);
+  choice();
+  if (fault) { $("fault").className = ""; $("fault").textContent = fault; }
+}
+$("tag").addEventListener("click", async () => { const tag = await ask("Tag the selected runs", "Tag", ""); if (tag) changeSelected({ tag: [tag] }); });
+$("remove").addEventListener("click", async () => { if (await sure(`Remove ${selected.size} run${selected.size === 1 ? "" : "s"}?`, inTrash)) changeSelected({ trash: true }); });
 
 // By keyboard: j and k go from row to row, and what is at hand is the row with the mark.
 let atRow = -1;
