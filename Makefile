@@ -328,11 +328,12 @@ preempted:
 	@$(call apt,slurmctld munged sshd,slurm-wlm munge openmpi-bin openssh-client openssh-server)
 	DRUN_TEST_SLURM=1 DRUN_TEST_LONG=1 go test -count 1 -timeout 30m -v -run '^TestPreemptedSweep$$' ./cmd/drun
 
-# Every kernel of kernel/opencl in every type, and 10,000 random operations, on this machine's first OpenCL device: make test runs some of them.
+# On this machine's first OpenCL device: every kernel of kernel/opencl in every type, all orders of sums, 10,000 random operations, and all examples and
+# recipes of the cookbook and the benchmarks. make test runs some of them.
 .PHONY: test-opencl
 test-opencl:
 	DRUN_TEST_LONG=1 go test -count 1 -v -timeout 60m ./kernel/opencl
-	DRUN_TEST_LONG=1 go test -count 1 -v -timeout 60m -run OnDevice ./tensor
+	DRUN_TEST_LONG=1 go test -count 1 -v -timeout 60m -run OnDevice ./kernel ./tensor ./tensor/optim ./cmd/drun
 
 # A server that speaks S3, over a folder, for the tests of buckets.
 VERSITYGW = github.com/versity/versitygw/cmd/versitygw@v1.8.0

@@ -174,3 +174,20 @@ func TestMaxPoolOfMinusInf(t *testing.T) {
 		}
 	}
 }
+
+// Where windows overlap, infinities of both signs add up to the one NaN that there is.
+func TestPoolingGradientsOfInfinities(t *testing.T) {
+	w := kernel.Window{Batch: 1, Channels: 1, Height: 1, Width: 3, KernelH: 1, KernelW: 2, StrideH: 1, StrideW: 1}
+	dy := []float32{float32(math.Inf(1)), float32(math.Inf(-1))}
+	got := everywhere(t, func() []float32 {
+		dx := make([]float32, 6)
+		kernel.MaxPool2dGrad(dtype.Float32, w, ptr(dx), ptr(dy), []int32{1, 1})
+		kernel.AvgPool2dGrad(dtype.Float32, w, ptr(dx[3:]), ptr(dy))
+		return dx
+	})
+	for _, i := range []int{1, 4} {
+		if bits := math.Float32bits(got[i]); bits != 0x7fc00000 {
+			t.Errorf("the gradient has bits %x", bits)
+		}
+	}
+}

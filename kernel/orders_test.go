@@ -35,41 +35,41 @@ func orders[E float32 | float64]() []order[E] {
 	for _, s := range [][3]int{{1, 4096 + 17, 1}, {3, 9001, 1}, {1, 300001, 1}, {1, 700, 37}, {2, 1030, 301}, {5, 301, 2}, {1, 70001, 3}} {
 		for name, op := range map[string]kernel.ReduceOp{"sum": kernel.Sum, "max": kernel.MaxOver, "min": kernel.MinOver, "prod": kernel.Prod} {
 			add(fmt.Sprint(name, s), func(dt dtype.Type, draw func(n int) []E) []E {
-				x, y := draw(s[0]*s[1]*s[2]), make([]E, s[0]*s[2])
+				x, y := draw(s[0]*s[1]*s[2]), made[E](s[0]*s[2])
 				if op == kernel.Prod {
 					nearOne(x)
 				}
-				kernel.Reduce(op, dt, s[0], s[1], s[2], ptr(y), ptr(x))
+				onReduce(op, dt, s[0], s[1], s[2], ptr(y), ptr(x))
 				return y
 			})
 		}
 	}
 	add("cumsum", func(dt dtype.Type, draw func(n int) []E) []E {
-		x, y := draw(3*1001*5), make([]E, 3*1001*5)
-		kernel.CumSum(dt, 3, 1001, 5, ptr(y), ptr(x))
+		x, y := draw(3*1001*5), made[E](3*1001*5)
+		onCumSum(dt, 3, 1001, 5, ptr(y), ptr(x))
 		return y
 	})
 	add("cumprod", func(dt dtype.Type, draw func(n int) []E) []E {
 		n := 3 * 301 * 5
-		x, dy, y := draw(n), draw(n), make([]E, 2*n)
+		x, dy, y := draw(n), draw(n), made[E](2*n)
 		nearOne(x)
-		kernel.CumProd(dt, 3, 301, 5, ptr(y), ptr(x))
-		kernel.CumProdGrad(dt, 3, 301, 5, ptr(y[n:]), ptr(dy), ptr(x))
+		onCumProd(dt, 3, 301, 5, ptr(y), ptr(x))
+		onCumProdGrad(dt, 3, 301, 5, ptr(y[n:]), ptr(dy), ptr(x))
 		return y
 	})
 	add("square sum", func(dt dtype.Type, draw func(n int) []E) []E {
 		var y []E
 		for _, n := range []int{17, 4113, 9001, 300001} {
-			y = append(y, E(kernel.SquareSum(dt, n, ptr(draw(n)))))
+			y = append(y, E(onSquareSum(dt, n, ptr(draw(n)))))
 		}
 		return y
 	})
 	for _, l := range lineShapes {
 		add(fmt.Sprint("lines", l), func(dt dtype.Type, draw func(n int) []E) []E {
 			x, n := draw(l.size()), l.lines()
-			y := make([]E, 4*n)
-			kernel.Moments(dt, kernel.Lines(l), 1, ptr(y), ptr(y[n:]), ptr(y[2*n:]), ptr(x))
-			kernel.SquareSums(dt, kernel.Lines(l), ptr(y[3*n:]), ptr(x))
+			y := made[E](4 * n)
+			onMoments(dt, kernel.Lines(l), 1, ptr(y), ptr(y[n:]), ptr(y[2*n:]), ptr(x))
+			onSquareSums(dt, kernel.Lines(l), ptr(y[3*n:]), ptr(x))
 			return y
 		})
 		if l.Outer != 1 {
@@ -79,10 +79,10 @@ func orders[E float32 | float64]() []order[E] {
 			add(fmt.Sprint("batch norm", l, training), func(dt dtype.Type, draw func(n int) []E) []E {
 				n, c := l.size(), l.Side
 				x, dy, gamma, beta, mean, rstd := draw(n), draw(n), draw(c), draw(c), draw(c), draw(c)
-				a := kernel.Affine{Mean: ptr(mean), Low: ptr(make([]E, c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
-				y, sums := make([]E, 2*n+2*c), make([]E, 2*c)
-				kernel.ScaleLines(dt, kernel.Lines(l), a, ptr(y), ptr(x))
-				kernel.BatchNormGrad(dt, kernel.Lines(l), a, training, ptr(y[n:]), ptr(y[2*n:]), ptr(y[2*n+c:]), ptr(sums), ptr(dy), ptr(x))
+				a := kernel.Affine{Mean: ptr(mean), Low: ptr(made[E](c)), Scale: ptr(rstd), Gamma: ptr(gamma), Beta: ptr(beta)}
+				y, sums := made[E](2*n+2*c), made[E](2*c)
+				onScaleLines(dt, kernel.Lines(l), a, ptr(y), ptr(x))
+				onBatchNormGrad(dt, kernel.Lines(l), a, training, ptr(y[n:]), ptr(y[2*n:]), ptr(y[2*n+c:]), ptr(sums), ptr(dy), ptr(x))
 				return y
 			})
 		}
@@ -91,31 +91,31 @@ func orders[E float32 | float64]() []order[E] {
 		rows, n := s[0], s[1]
 		for _, logarithm := range []bool{false, true} {
 			add(fmt.Sprint("softmax", s, logarithm), func(dt dtype.Type, draw func(n int) []E) []E {
-				x, dy, y := draw(rows*n), draw(rows*n), make([]E, 2*rows*n)
-				kernel.Softmax(dt, logarithm, rows, n, ptr(y), ptr(x))
-				kernel.SoftmaxGrad(dt, logarithm, rows, n, ptr(y[rows*n:]), ptr(dy), ptr(y))
+				x, dy, y := draw(rows*n), draw(rows*n), made[E](2*rows*n)
+				onSoftmax(dt, logarithm, rows, n, ptr(y), ptr(x))
+				onSoftmaxGrad(dt, logarithm, rows, n, ptr(y[rows*n:]), ptr(dy), ptr(y))
 				return y
 			})
 		}
 		add(fmt.Sprint("cross entropy", s), func(dt dtype.Type, draw func(n int) []E) []E {
-			x, d, y, target := draw(rows*n), draw(rows), make([]E, 2*rows+rows*n), make([]int64, rows)
+			x, d, y, target := draw(rows*n), draw(rows), made[E](2*rows+rows*n), make([]int64, rows)
 			for i := range target {
 				target[i] = int64(i % n)
 			}
-			kernel.CrossEntropy(dt, rows, n, ptr(y), ptr(y[rows:]), ptr(x), target)
-			kernel.CrossEntropyGrad(dt, rows, n, ptr(y[2*rows:]), ptr(d), 1, 1.0/3, ptr(x), ptr(y[rows:]), target)
+			onCrossEntropy(dt, rows, n, ptr(y), ptr(y[rows:]), ptr(x), target)
+			onCrossEntropyGrad(dt, rows, n, ptr(y[2*rows:]), ptr(d), 1, 1.0/3, ptr(x), ptr(y[rows:]), target)
 			return y
 		})
 		for _, mean := range []bool{true, false} {
 			add(fmt.Sprint("layer norm", s, mean), func(dt dtype.Type, draw func(n int) []E) []E {
-				x, dy, gamma, beta, m, rstd := draw(rows*n), draw(rows*n), draw(n), draw(n), make([]E, rows), make([]E, rows)
+				x, dy, gamma, beta, m, rstd := draw(rows*n), draw(rows*n), draw(n), draw(n), made[E](rows), made[E](rows)
 				at := ptr(m)
 				if !mean {
 					at = nil
 				}
-				y := make([]E, 2*rows*n+2*n)
-				kernel.LayerNorm(dt, rows, n, 1e-5, ptr(y), at, ptr(rstd), ptr(x), ptr(gamma), ptr(beta))
-				kernel.LayerNormGrad(dt, rows, n, false, ptr(y[rows*n:]), ptr(y[2*rows*n:]), ptr(y[2*rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), at, ptr(rstd))
+				y := made[E](2*rows*n + 2*n)
+				onLayerNorm(dt, rows, n, 1e-5, ptr(y), at, ptr(rstd), ptr(x), ptr(gamma), ptr(beta))
+				onLayerNormGrad(dt, rows, n, false, ptr(y[rows*n:]), ptr(y[2*rows*n:]), ptr(y[2*rows*n+n:]), ptr(dy), ptr(x), ptr(gamma), at, ptr(rstd))
 				return slices.Concat(y, m, rstd)
 			})
 		}
@@ -124,7 +124,7 @@ func orders[E float32 | float64]() []order[E] {
 		batch, m, n, k := s[0], s[1], s[2], s[3]
 		for turned := range 4 {
 			add(fmt.Sprint("gemm", s, turned), func(dt dtype.Type, draw func(n int) []E) []E {
-				a, b, y := draw(batch*m*k), draw(batch*k*n), make([]E, batch*m*n)
+				a, b, y := draw(batch*m*k), draw(batch*k*n), made[E](batch*m*n)
 				left, right := kernel.Matrix{Data: ptr(a), Stride: k, Batch: m * k}, kernel.Matrix{Data: ptr(b), Stride: n, Batch: k * n}
 				if turned&1 != 0 {
 					left.Stride, left.Trans = m, true
@@ -132,7 +132,7 @@ func orders[E float32 | float64]() []order[E] {
 				if turned&2 != 0 {
 					right.Stride, right.Trans = k, true
 				}
-				_ = kernel.Gemm(dt, batch, m, n, k, kernel.Matrix{Data: ptr(y), Stride: n, Batch: m * n}, left, right, false, ptr(draw(n)))
+				_ = onGemm(dt, batch, m, n, k, kernel.Matrix{Data: ptr(y), Stride: n, Batch: m * n}, left, right, false, ptr(draw(n)))
 				return y
 			})
 		}
@@ -148,10 +148,10 @@ func orders[E float32 | float64]() []order[E] {
 			h, v := w.Out()
 			nx, ny, nw := w.Batch*w.Channels*w.Height*w.Width, w.Batch*w.Filters*h*v, w.Filters*w.Channels*w.KernelH*w.KernelW
 			x, weight, bias, dy := draw(nx), draw(nw), draw(w.Filters), draw(ny)
-			y, dx, sums := make([]E, ny), make([]E, nx), make([]E, nw+w.Filters)
-			_ = kernel.Conv2d(dt, w, ptr(y), ptr(x), ptr(weight), ptr(bias))
-			_ = kernel.Conv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
-			_ = kernel.Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
+			y, dx, sums := made[E](ny), made[E](nx), made[E](nw+w.Filters)
+			_ = onConv2d(dt, w, ptr(y), ptr(x), ptr(weight), ptr(bias))
+			_ = onConv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
+			_ = onConv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
 			return slices.Concat(y, dx, sums)
 		})
 		add(fmt.Sprint("conv, most of dy zero", w), func(dt dtype.Type, draw func(n int) []E) []E {
@@ -159,17 +159,17 @@ func orders[E float32 | float64]() []order[E] {
 			nx, nw := w.Batch*w.Channels*w.Height*w.Width, w.Filters*w.Channels*w.KernelH*w.KernelW
 			x, weight, dy := draw(nx), draw(nw), draw(w.Batch*w.Filters*h*v)
 			thin(dy)
-			dx, sums := make([]E, nx), make([]E, nw+w.Filters)
-			_ = kernel.Conv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
-			_ = kernel.Conv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
+			dx, sums := made[E](nx), made[E](nw+w.Filters)
+			_ = onConv2dGradInput(dt, w, ptr(dx), ptr(dy), ptr(weight))
+			_ = onConv2dGradWeight(dt, w, ptr(sums), ptr(sums[nw:]), ptr(dy), ptr(x))
 			return slices.Concat(dx, sums)
 		})
 		add(fmt.Sprint("average pool", w), func(dt dtype.Type, draw func(n int) []E) []E {
 			h, v := w.Out()
 			nx, ny := w.Batch*w.Channels*w.Height*w.Width, w.Batch*w.Channels*h*v
-			y, dx := make([]E, ny), make([]E, nx)
-			kernel.AvgPool2d(dt, w, ptr(y), ptr(draw(nx)))
-			kernel.AvgPool2dGrad(dt, w, ptr(dx), ptr(draw(ny)))
+			y, dx := made[E](ny), made[E](nx)
+			onAvgPool2d(dt, w, ptr(y), ptr(draw(nx)))
+			onAvgPool2dGrad(dt, w, ptr(dx), ptr(draw(ny)))
 			return slices.Concat(y, dx)
 		})
 	}
@@ -179,10 +179,10 @@ func orders[E float32 | float64]() []order[E] {
 			a := kernel.Attention{Causal: causal, Rows: rows, Cols: cols, Width: width, Depth: depth, Scale: 0.25, Stride: [4]int{width, width, depth, depth},
 				At: [][4]int{{}, {rows * width, cols * width, cols * depth, rows * depth}}}
 			q, k, v, dy := draw(2*rows*width), draw(2*cols*width), draw(2*cols*depth), draw(2*rows*depth)
-			y, lse := make([]E, 2*rows*depth), make([]E, 2*rows)
-			dq, dk, dv := make([]E, len(q)), make([]E, len(k)), make([]E, len(v))
-			_ = a.Forward(dt, ptr(y), ptr(lse), ptr(q), ptr(k), ptr(v))
-			_ = a.Backward(dt, ptr(dq), ptr(dk), ptr(dv), ptr(dy), ptr(lse), ptr(q), ptr(k), ptr(v))
+			y, lse := made[E](2*rows*depth), made[E](2*rows)
+			dq, dk, dv := made[E](len(q)), made[E](len(k)), made[E](len(v))
+			_ = onForward(&a, dt, ptr(y), ptr(lse), ptr(q), ptr(k), ptr(v))
+			_ = onBackward(&a, dt, ptr(dq), ptr(dk), ptr(dv), ptr(dy), ptr(lse), ptr(q), ptr(k), ptr(v))
 			return slices.Concat(y, lse, dq, dk, dv)
 		})
 	}
@@ -194,8 +194,8 @@ func orders[E float32 | float64]() []order[E] {
 		for i := range q {
 			q[i], k[i] = E(math.Abs(float64(q[i]))), -E(math.Abs(float64(k[i])))
 		}
-		y, lse := make([]E, n*width), make([]E, n)
-		_ = a.Forward(dt, ptr(y), ptr(lse), ptr(q), ptr(k), ptr(v))
+		y, lse := made[E](n*width), made[E](n)
+		_ = onForward(&a, dt, ptr(y), ptr(lse), ptr(q), ptr(k), ptr(v))
 		return append(y, lse...)
 	})
 	add("rows", func(dt dtype.Type, draw func(n int) []E) []E {
@@ -204,15 +204,15 @@ func orders[E float32 | float64]() []order[E] {
 		for i := range index {
 			index[i] = int64(i * i % into)
 		}
-		y := make([]E, 2*into*n)
-		kernel.AddRows(dt, n, ptr(y), ptr(draw(rows*n)), index[:rows])
-		kernel.ScatterAdd(dt, 1, rows, into, n, ptr(y[into*n:]), ptr(draw(rows*n)), index)
+		y := made[E](2 * into * n)
+		onAddRows(dt, n, ptr(y), ptr(draw(rows*n)), index[:rows])
+		onScatterAdd(dt, 1, rows, into, n, ptr(y[into*n:]), ptr(draw(rows*n)), index)
 		return y
 	})
 	for name, op := range map[string]dtype.ReduceOp{"sum": dtype.Sum, "average": dtype.Avg, "product": dtype.Product} {
 		add("ranks: "+name, func(dt dtype.Type, draw func(n int) []E) []E {
 			const n = 5001
-			y := make([]E, n)
+			y := made[E](n)
 			kernel.ReduceRanks(op, dt, ptr(y), pointers(draw(n), draw(n), draw(n), draw(n), draw(n)), n)
 			return y
 		})
@@ -223,35 +223,63 @@ func orders[E float32 | float64]() []order[E] {
 		for _, nesterov := range []bool{false, true} {
 			p, m := draw(n), draw(n)
 			for step := range 3 {
-				kernel.SGD{LR: 0.1, Momentum: 0.9, WeightDecay: 0.03, Nesterov: nesterov, First: step == 0}.Step(dt, n, ptr(p), ptr(draw(n)), ptr(m))
+				onSGD(kernel.SGD{LR: 0.1, Momentum: 0.9, WeightDecay: 0.03, Nesterov: nesterov, First: step == 0}, dt, n, ptr(p), ptr(draw(n)), ptr(m))
 			}
 			y = append(append(y, p...), m...)
 		}
 		for _, decoupled := range []bool{false, true} {
-			p, m, v := draw(n), make([]E, n), make([]E, n)
+			p, m, v := draw(n), made[E](n), made[E](n)
 			for step := range 3 {
-				kernel.Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.03, Decoupled: decoupled, Count: step + 1}.Step(dt, n, ptr(p), ptr(draw(n)), ptr(m), ptr(v))
+				onAdam(kernel.Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.03, Decoupled: decoupled, Count: step + 1}, dt, n, ptr(p), ptr(draw(n)), ptr(m), ptr(v))
 			}
 			y = append(append(append(y, p...), m...), v...)
 		}
-		kernel.Scale(dt, len(y), ptr(y), 1.0/3)
-		return y
+		scaled := made[E](len(y))
+		copy(scaled, y)
+		onScale(dt, len(y), ptr(scaled), 1.0/3)
+		return scaled
 	})
 	add("random", func(dt dtype.Type, draw func(n int) []E) []E {
 		const n = 3001
-		y := make([]E, 2*n)
-		kernel.Stream{Seed: 5, Stream: 6, At: 7}.Uniform(dt, n, ptr(y))
-		kernel.Stream{Seed: 5, Stream: 6, At: 8}.Dropout(dt, n, ptr(y[n:]), ptr(draw(n)), 0.7)
+		y := made[E](2 * n)
+		onUniform(kernel.Stream{Seed: 5, Stream: 6, At: 7}, dt, n, ptr(y))
+		onDropout(kernel.Stream{Seed: 5, Stream: 6, At: 8}, dt, n, ptr(y[n:]), ptr(draw(n)), 0.7)
 		return y
 	})
 	return all
 }
 
-// The bits of each order, in float32 and float64, are those of testdata/orders.txt on every path with any
-// number of threads: they do not change from one version to the next unless somebody means it.
-func TestOrders(t *testing.T) {
-	const path = "testdata/orders.txt"
-	content, err := os.ReadFile(path)
+// digests computes the orders, as `compute` has each of them computed, and returns lines as they stand in testdata/orders.txt, and those that
+// do not stand there.
+func digests(t *testing.T, stated map[string]bool, of32 func(o order[float32]) []float32, of64 func(o order[float64]) []float64) (lines []string) {
+	digest := func(name, bits string) {
+		h := fnv.New64a()
+		h.Write([]byte(bits))
+		line := fmt.Sprintf("%s: %016x", name, h.Sum64())
+		lines = append(lines, line)
+		if !*update && !stated[line] {
+			t.Errorf("other bits than in %s: %s", ordersPath, line)
+		}
+	}
+	for _, o := range orders[float32]() {
+		if bits := of32(o); bits != nil {
+			digest("float32 "+o.name, bytesOf(bits))
+		}
+	}
+	for _, o := range orders[float64]() {
+		if bits := of64(o); bits != nil {
+			digest("float64 "+o.name, bytesOf(bits))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+const ordersPath = "testdata/orders.txt"
+
+// statedOrders returns the lines of testdata/orders.txt.
+func statedOrders(t *testing.T) map[string]bool {
+	content, err := os.ReadFile(ordersPath)
 	if err != nil && !*update {
 		t.Fatal(err)
 	}
@@ -259,29 +287,24 @@ func TestOrders(t *testing.T) {
 	for line := range strings.Lines(string(content)) {
 		stated[strings.TrimSpace(line)] = true
 	}
-	var lines []string
-	digest := func(name, bits string) {
-		h := fnv.New64a()
-		h.Write([]byte(bits))
-		line := fmt.Sprintf("%s: %016x", name, h.Sum64())
-		lines = append(lines, line)
-		if !*update && !stated[line] {
-			t.Errorf("other bits than in %s: %s", path, line)
-		}
-	}
-	for _, o := range orders[float32]() {
-		digest("float32 "+o.name, bytesOf(everywhere(t, func() []float32 { return o.run(dtype.Float32, drawn[float32](dtype.Float32)) })))
-	}
-	for _, o := range orders[float64]() {
-		digest("float64 "+o.name, bytesOf(everywhere(t, func() []float64 { return o.run(dtype.Float64, drawn[float64](dtype.Float64)) })))
-	}
-	slices.Sort(lines)
+	return stated
+}
+
+// The bits of each order, in float32 and float64, are those of testdata/orders.txt on every path with any
+// number of threads: they do not change from one version to the next unless somebody means it.
+func TestOrders(t *testing.T) {
+	stated := statedOrders(t)
+	lines := digests(t, stated, func(o order[float32]) []float32 {
+		return everywhere(t, func() []float32 { return o.run(dtype.Float32, drawn[float32](dtype.Float32)) })
+	}, func(o order[float64]) []float64 {
+		return everywhere(t, func() []float64 { return o.run(dtype.Float64, drawn[float64](dtype.Float64)) })
+	})
 	if *update {
-		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(ordersPath, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	} else if len(lines) != len(stated) {
-		t.Errorf("%s has %d lines for %d orders", path, len(stated), len(lines))
+		t.Errorf("%s has %d lines for %d orders", ordersPath, len(stated), len(lines))
 	}
 }
 
@@ -289,7 +312,7 @@ func TestOrders(t *testing.T) {
 func drawn[E float32 | float64](dt dtype.Type) func(n int) []E {
 	stream := uint64(20)
 	return func(n int) []E {
-		x := make([]E, n)
+		x := made[E](n)
 		kernel.Stream{Seed: 2, Stream: stream}.Normal(dt, n, ptr(x))
 		stream++
 		return x

@@ -97,13 +97,20 @@ static void S(max_pool2d)(const int64_t *g, T *y, int32_t *index, const T *x) {
     parallel_range(q.g.batch * q.g.channels, 1 + 8192 / (q.g.oh * q.g.ow + 1), S(max_pool_planes), &q);
 }
 
+// Sums of infinities of both signs are NaN.
+static void S(canon_all)(T *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) x[i] = x[i] == x[i] ? x[i] : (T)__builtin_nan("");
+}
+
 static void S(max_pool_grad_planes)(void *ctx, int64_t from, int64_t to) {
     struct S(pool) *q = ctx;
     const struct S(conv) *p = &q->g;
     int64_t size = p->oh * p->ow, pixels = p->height * p->width;
     memset(p->y + from * pixels, 0, (to - from) * pixels * sizeof(T));
-    for (int64_t plane = from; plane < to; plane++)
+    for (int64_t plane = from; plane < to; plane++) {
         for (int64_t i = 0; i < size; i++) p->y[plane * pixels + q->from[plane * size + i]] += p->x[plane * size + i];
+        S(canon_all)(p->y + plane * pixels, pixels);
+    }
 }
 
 // An image of dy for the filters from f0 to f1: at its place, or given back by pooling into `to`, which has room for all filters.
@@ -129,7 +136,7 @@ static void S(avg_pool_planes)(void *ctx, int64_t from, int64_t to) {
     int back = q->index != NULL;
     T by = (T)1 / (T)((double)p->kh * (double)p->kw);
     if (back) memset(p->y + from * pixels, 0, (to - from) * pixels * sizeof(T));
-    for (int64_t plane = from; plane < to; plane++)
+    for (int64_t plane = from; plane < to; plane++) {
         for (int64_t oy = 0; oy < p->oh; oy++)
             for (int64_t ox = 0; ox < p->ow; ox++) {
                 int64_t y0 = oy * p->sh - p->ph, x0 = ox * p->sw - p->pw;
@@ -145,6 +152,8 @@ static void S(avg_pool_planes)(void *ctx, int64_t from, int64_t to) {
                     }
                 if (!back) p->y[o] = s == s ? s * by : (T)__builtin_nan("");
             }
+        if (back) S(canon_all)(p->y + plane * pixels, pixels);
+    }
 }
 
 static void S(avg_pool2d)(const int64_t *g, T *y, const T *x) {

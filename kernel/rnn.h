@@ -1,15 +1,16 @@
 // One step of recurrent layers for a batch, between two matrix products: from the gates' sums to the new state, and
 // back. Row b belongs to sequence b; where t is not below its length the state stays as it was, and the output is 0.
+// On devices a work-item computes one column of one row.
 //
 // LSTM (Hochreiter and Schmidhuber 1997): gates i, f, g, o in this order, as PyTorch has them.
 // GRU (Cho et al. 2014): gates r, z, n; hidden sums are apart, since r scales those of n.
 
 struct S(cell) {
     int64_t n, width, t; // width: of the state
-    const int64_t *lengths;
-    T *gates, *h, *c, *out;
-    const T *hidden, *h0, *c0, *dout, *dh, *dc;
-    T *dgates, *dhidden, *dh0, *dc0;
+    GLOBAL const int64_t *lengths;
+    GLOBAL T *gates, *h, *c, *out;
+    GLOBAL const T *hidden, *h0, *c0, *dout, *dh, *dc;
+    GLOBAL T *dgates, *dhidden, *dh0, *dc0;
     int64_t out_step; // from a row of out or dout to the next
     int relu;
 };
@@ -18,22 +19,30 @@ INLINE V S(sigmoid_slope)(V y) { return y * (1 - y); }
 
 INLINE int S(over)(const struct S(cell) *p, int64_t b) { return p->lengths && p->t >= p->lengths[b]; }
 
-INLINE void S(copy_state)(T *to, const T *from, int64_t n) { memcpy(to, from, n * sizeof(T)); }
-
 #define CELL_ROWS(b) for (int64_t b = from; b < to; b++)
+#ifdef ON_DEVICE
+#define CELL_COLUMNS(i, k) for (int64_t i = get_global_id(0) % w, k = 1, once = 1; once; once = 0)
+INLINE void S(copy_state)(GLOBAL T *to, GLOBAL const T *from, int64_t w) { CELL_COLUMNS(i, k) to[i] = from[i]; }
+INLINE void S(clear_state)(GLOBAL T *to, int gates, int64_t w) {
+    for (int g = 0; g < gates; g++) CELL_COLUMNS(i, k) to[g * w + i] = 0;
+}
+#else
 #define CELL_COLUMNS(i, k)                              \
     for (int64_t i = 0; i < w; i += N)                  \
         for (int k = S(some)(w - i), once = 1; once; once = 0)
+INLINE void S(copy_state)(T *to, const T *from, int64_t w) { memcpy(to, from, w * sizeof(T)); }
+INLINE void S(clear_state)(T *to, int gates, int64_t w) { memset(to, 0, gates * w * sizeof(T)); }
+#endif
 
 static void S(lstm_rows)(void *ctx, int64_t from, int64_t to) {
     const struct S(cell) *p = ctx;
     int64_t w = p->width;
     CELL_ROWS(b) {
-        T *g = p->gates + 4 * b * w, *out = p->out + b * p->out_step;
+        GLOBAL T *g = p->gates + 4 * b * w, *out = p->out + b * p->out_step;
         if (S(over)(p, b)) {
             S(copy_state)(p->h + b * w, p->h0 + b * w, w);
             S(copy_state)(p->c + b * w, p->c0 + b * w, w);
-            memset(out, 0, w * sizeof(T));
+            S(clear_state)(out, 1, w);
             continue;
         }
         CELL_COLUMNS(i, k) {
@@ -54,10 +63,10 @@ static void S(lstm_grad_rows)(void *ctx, int64_t from, int64_t to) {
     const struct S(cell) *p = ctx;
     int64_t w = p->width;
     CELL_ROWS(b) {
-        const T *g = p->gates + 4 * b * w, *dout = p->dout ? p->dout + b * p->out_step : NULL;
-        T *d = p->dgates + 4 * b * w;
+        GLOBAL const T *g = p->gates + 4 * b * w, *dout = p->dout ? p->dout + b * p->out_step : NULL;
+        GLOBAL T *d = p->dgates + 4 * b * w;
         if (S(over)(p, b)) {
-            memset(d, 0, 4 * w * sizeof(T));
+            S(clear_state)(d, 4, w);
             S(copy_state)(p->dc0 + b * w, p->dc + b * w, w);
             S(copy_state)(p->dh0 + b * w, p->dh + b * w, w);
             continue;
@@ -83,11 +92,11 @@ static void S(gru_rows)(void *ctx, int64_t from, int64_t to) {
     const struct S(cell) *p = ctx;
     int64_t w = p->width;
     CELL_ROWS(b) {
-        T *g = p->gates + 4 * b * w, *out = p->out + b * p->out_step;
-        const T *s = p->hidden + 3 * b * w;
+        GLOBAL T *g = p->gates + 4 * b * w, *out = p->out + b * p->out_step;
+        GLOBAL const T *s = p->hidden + 3 * b * w;
         if (S(over)(p, b)) {
             S(copy_state)(p->h + b * w, p->h0 + b * w, w);
-            memset(out, 0, w * sizeof(T));
+            S(clear_state)(out, 1, w);
             continue;
         }
         CELL_COLUMNS(i, k) {
@@ -107,11 +116,11 @@ static void S(gru_grad_rows)(void *ctx, int64_t from, int64_t to) {
     const struct S(cell) *p = ctx;
     int64_t w = p->width;
     CELL_ROWS(b) {
-        const T *g = p->gates + 4 * b * w, *dout = p->dout ? p->dout + b * p->out_step : NULL;
-        T *d = p->dgates + 3 * b * w, *dhidden = p->dhidden + 3 * b * w;
+        GLOBAL const T *g = p->gates + 4 * b * w, *dout = p->dout ? p->dout + b * p->out_step : NULL;
+        GLOBAL T *d = p->dgates + 3 * b * w, *dhidden = p->dhidden + 3 * b * w;
         if (S(over)(p, b)) {
-            memset(d, 0, 3 * w * sizeof(T));
-            memset(dhidden, 0, 3 * w * sizeof(T));
+            S(clear_state)(d, 3, w);
+            S(clear_state)(dhidden, 3, w);
             S(copy_state)(p->dh0 + b * w, p->dh + b * w, w);
             continue;
         }
@@ -133,10 +142,10 @@ static void S(rnn_rows)(void *ctx, int64_t from, int64_t to) {
     const struct S(cell) *p = ctx;
     int64_t w = p->width;
     CELL_ROWS(b) {
-        T *out = p->out + b * p->out_step;
+        GLOBAL T *out = p->out + b * p->out_step;
         if (S(over)(p, b)) {
             S(copy_state)(p->h + b * w, p->h0 + b * w, w);
-            memset(out, 0, w * sizeof(T));
+            S(clear_state)(out, 1, w);
             continue;
         }
         CELL_COLUMNS(i, k) {
@@ -151,10 +160,10 @@ static void S(rnn_grad_rows)(void *ctx, int64_t from, int64_t to) {
     const struct S(cell) *p = ctx;
     int64_t w = p->width;
     CELL_ROWS(b) {
-        const T *dout = p->dout ? p->dout + b * p->out_step : NULL;
-        T *d = p->dgates + b * w;
+        GLOBAL const T *dout = p->dout ? p->dout + b * p->out_step : NULL;
+        GLOBAL T *d = p->dgates + b * w;
         if (S(over)(p, b)) {
-            memset(d, 0, w * sizeof(T));
+            S(clear_state)(d, 1, w);
             S(copy_state)(p->dh0 + b * w, p->dh + b * w, w);
             continue;
         }
@@ -167,6 +176,7 @@ static void S(rnn_grad_rows)(void *ctx, int64_t from, int64_t to) {
     }
 }
 
+#ifndef ON_DEVICE
 // kind is LSTM, GRU, RNN_TANH or RNN_RELU; q has the addresses in the order of struct cell.
 static void S(cell_step)(int kind, int backward, int64_t n, int64_t width, int64_t t, int64_t out_step, const int64_t *lengths,
                          const uintptr_t *q) {
@@ -179,5 +189,6 @@ static void S(cell_step)(int kind, int backward, int64_t n, int64_t width, int64
     if (kind == GRU) run = backward ? S(gru_grad_rows) : S(gru_rows);
     parallel_range(n, 1 + 4096 / (width + 1), run, &p);
 }
+#endif
 #undef CELL_ROWS
 #undef CELL_COLUMNS

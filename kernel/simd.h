@@ -17,6 +17,7 @@ typedef uint64_t vu64 __attribute__((vector_size(VB))); // leaves undefined of s
 #define as_vu64(x) ((vu64)(x))
 #define FIRST_LANE(x) (x)[0]
 #define TABLE static const
+#define GLOBAL // a pointer to memory that all work-items of a device share
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -50,9 +50,9 @@ type Rank struct {
 	Optimizer bool
 	// Divides lists the ranks among which its latest loader divides the samples; nil: it does not divide them.
 	Divides []int
-	// OnUpdate, if set, is called after each step of an optimizer, and, with before set, before its first one. params
-	// is the parameters' memory, in a fixed order.
-	OnUpdate func(thread *starlark.Thread, params [][]byte, of *Replica, before bool) error
+	// OnUpdate, if set, is called after each step of an optimizer, and, with before set, before its first one. params has the
+	// parameters, in a fixed order.
+	OnUpdate func(thread *starlark.Thread, params []Memory, of *Replica, before bool) error
 	// OnLog, if set, is called for each run.log, before it records, with the step of its first metric.
 	OnLog func(thread *starlark.Thread, step int64) error
 	// OnBatch, if set, is called when a loader is asked for a batch.
@@ -66,6 +66,12 @@ type Rank struct {
 	Library Library
 	// At, if set, is called with the thread at each call of a module's builtin.
 	At func(*starlark.Thread)
+}
+
+// Memory is a part of a rank's memory, Len bytes, which may be a device's: Bytes gives some of it, to be read at once.
+type Memory interface {
+	Len() int
+	Bytes(from, to int) []byte
 }
 
 // Replica identifies an optimizer that every rank has, and whose parameters should stay equal on all ranks.

@@ -301,6 +301,26 @@ func (s *Storage) freeDevice() {
 	s.ptr, o.host, o.here, o.there, o.freed = nil, nil, false, false, true
 }
 
+// Contents are the bytes of a contiguous tensor, of which a part can be read.
+type Contents struct{ of *Tensor }
+
+// ContentsOf returns those of t.
+func ContentsOf(t *Tensor) Contents { return Contents{t} }
+
+// Len returns their number.
+func (m Contents) Len() int { return m.of.n * m.of.dtype.Size() }
+
+// Bytes returns some of them. If only the device has the elements, they alone are copied.
+func (m Contents) Bytes(from, to int) []byte {
+	o := m.of.st.dev
+	if o == nil || !o.here || o.there || to-from == m.Len() {
+		return m.of.Content()[from:to]
+	}
+	some := make([]byte, to-from)
+	o.device.Read(unsafe.Pointer(unsafe.SliceData(some)), o.buffer, m.of.off*m.of.dtype.Size()+from, to-from)
+	return some
+}
+
 // DeviceOf returns the device on which t is updated in place, and the functions that give where a tensor's elements are there: to be
 // read, and to be changed. It is nil for the processor.
 func DeviceOf(t *Tensor) (d *opencl.Device, read, change func(*Tensor) opencl.Place) {

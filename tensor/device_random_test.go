@@ -10,7 +10,6 @@ import (
 	"slices"
 	"testing"
 
-	"drun/kernel"
 	"drun/kernel/dtype"
 )
 
@@ -463,10 +462,27 @@ var operations = map[string]func(d *draw) results{
 	"conv3d": func(d *draw) results {
 		return single(Conv3d(d.real(2, 2, 5, 6, 4), d.real(3, 2, 2, 3, 2), d.maybe(d.real(3)), [3]int{1, 2, 1}, [3]int{1, 0, 1}, [3]int{1, 1, 1}, 1))
 	},
-	"lstm": func(d *draw) results {
-		n, in, w := d.upTo(4), d.upTo(5), d.upTo(5)
-		y, h, c, err := Recurrent(kernel.LSTM, d.leaf(d.upTo(3), n, in), d.leaf(n, w), d.leaf(n, w), RNNWeights{d.leaf(4*w, in), d.leaf(4*w, w), d.leaf(4 * w), d.leaf(4 * w)}, nil, false)
-		return append(single(y, err), h, c)
+	"recurrent": func(d *draw) results {
+		steps, n, in, w := d.upTo(3), d.upTo(4), d.upTo(5), d.upTo(5)
+		cell := []Cell{LSTM, GRU, RNNTanh, RNNRelu}[d.rng.IntN(4)]
+		gates := gatesOf(cell) * w
+		var c0 *Tensor
+		if cell == LSTM {
+			c0 = d.leaf(n, w)
+		}
+		var lengths []int64
+		if d.coin() {
+			for range n {
+				lengths = append(lengths, int64(d.upTo(steps)))
+			}
+		}
+		y, h, c, err := Recurrent(cell, d.leaf(steps, n, in), d.leaf(n, w), c0,
+			RNNWeights{d.leaf(gates, in), d.leaf(gates, w), d.leaf(gates), d.leaf(gates)}, lengths, d.coin())
+		out := append(single(y, err), h)
+		if c != nil {
+			out = append(out, c)
+		}
+		return out
 	},
 }
 

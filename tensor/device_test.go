@@ -116,6 +116,15 @@ func TestCurrentCopy(t *testing.T) {
 	if more := c.Device().Uploads.Count - uploads; more > 1 {
 		t.Errorf("reading %d times led to a copy to the device", more)
 	}
+
+	// A part of what the device alone has is copied alone.
+	downloaded := c.Device().Downloads.Bytes
+	if part := ContentsOf(must(Add(y, y))).Bytes(4, 12); !bytes.Equal(part, floats(NewContext(), dtype.Float32, []int{2}, 18, 18).Bytes()) {
+		t.Errorf("a part is %x", part)
+	}
+	if copied := c.Device().Downloads.Bytes - downloaded; copied != 8 {
+		t.Errorf("8 bytes were read, and %d copied", copied)
+	}
 }
 
 // Memory on the device comes back when it is discarded, and when it is garbage.

@@ -2,9 +2,12 @@ package tensor
 
 import (
 	"fmt"
+	"unsafe"
 
 	"drun/internal/try"
 	"drun/kernel"
+	"drun/kernel/dtype"
+	"drun/kernel/opencl"
 )
 
 // A Cell is a kind of recurrent layer.
@@ -38,6 +41,7 @@ type recurrent struct {
 	n, steps, in, w int
 	gates, wide     int // the number of gates, and of values kept, each for all units
 	lengths         []int64
+	ends            *Tensor // lengths, for a device
 	backwards       bool
 	kept, h, c      *Tensor // gates' values (T, N, wide·H); states (T+1, N, H)
 }
@@ -56,7 +60,7 @@ const panelWidth = 32
 // many rows that the kernel has better methods.
 func (r *recurrent) panels(b *builder, w *Tensor, k, n, nextRow, nextColumn int, bias bool) panels {
 	p := panels{k: k, n: n, width: n}
-	if !bias && n%panelWidth == 0 && r.n > 2 && r.n <= 64 {
+	if !bias && n%panelWidth == 0 && r.n > 2 && r.n <= 64 && w.on() == nil {
 		p.width = panelWidth
 	}
 	p.data = b.like(n/max(p.width, 1), k, p.width)
@@ -72,10 +76,8 @@ func (r *recurrent) times(op string, p panels, c *Tensor, cAt int, a *Tensor, aA
 	if r.n == 0 || p.n == 0 {
 		return
 	}
-	err := kernel.Gemm(c.dtype, p.n/p.width, r.n, p.width, p.k, kernel.Matrix{Data: c.ptrAt(cAt), Stride: p.n, Batch: p.width},
-		kernel.Matrix{Data: a.ptrAt(aAt), Stride: p.k}, kernel.Matrix{Data: p.data.ptr(), Stride: p.width, Batch: p.k * p.width}, add, ptrOr(bias))
-	alive(p.data, a, c, bias)
-	try.Ok(Starved(op, err))
+	kGemm(op, false, factor{t: c, off: cAt, ld: p.n, batchStep: p.width}, factor{t: a, off: aAt, ld: p.k},
+		factor{t: p.data, ld: p.width, batchStep: p.k * p.width}, p.n/p.width, r.n, p.width, p.k, bias, add)
 }
 
 // Recurrent runs one direction of a recurrent layer over x (T, N, I), from the states h0 and, of an LSTM, c0 (N, H).
@@ -131,7 +133,10 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 	if cell == kernel.LSTM {
 		kCopy(r.state(r.c, r.first()), c0)
 	}
-	step := kernel.CellStep{N: r.n, Width: r.w, OutStep: r.w, Lengths: lengths, Hidden: ptrOr(hidden)}
+	if lengths != nil && all.on() != nil {
+		r.ends = try.To(FromInts(x.ctx, lengths, []int{r.n}, dtype.Int64))
+	}
+	size := r.n * r.w
 	for i := range r.steps {
 		t, before, after := r.at(i)
 		if cell == kernel.GRU {
@@ -139,11 +144,7 @@ func Recurrent(cell kernel.Cell, x, h0, c0 *Tensor, w RNNWeights, lengths []int6
 		} else {
 			r.times(op, back, r.kept, t*r.n*wide, r.h, before*r.n*r.w, true, nil)
 		}
-		r.locate(&step, t, before, after)
-		step.Out = all.ptrAt(t * r.n * r.w)
-		if r.n > 0 {
-			step.Run(x.dtype, cell, false)
-		}
+		r.run(t, false, [14]portion{{r.kept, t * r.n * wide}, {r.h, after * size}, {r.c, after * size}, {all, t * size}, {hidden, 0}, {r.h, before * size}, {r.c, before * size}})
 	}
 	alive(in, wih, hidden, bias, hiddenBias)
 	kCopy(r.state(all, r.steps), r.state(r.h, r.last()))
@@ -190,13 +191,39 @@ func (r *recurrent) state(t *Tensor, i int) *Tensor {
 	return v.seal()
 }
 
-func (r *recurrent) locate(s *kernel.CellStep, t, before, after int) {
-	s.T = t
-	s.Gates = r.kept.ptrAt(t * r.n * r.wide * r.w)
-	s.H, s.H0 = r.h.ptrAt(after*r.n*r.w), r.h.ptrAt(before*r.n*r.w)
-	if r.c != nil {
-		s.C, s.C0 = r.c.ptrAt(after*r.n*r.w), r.c.ptrAt(before*r.n*r.w)
+// portion is what a tensor, which may be nil, has from an element on.
+type portion struct {
+	t  *Tensor
+	at int
+}
+
+// run computes a step, or its gradient; the parts are in the order of the fields of kernel.CellStep from Gates on.
+func (r *recurrent) run(t int, backward bool, parts [14]portion) {
+	s := kernel.CellStep{N: r.n, Width: r.w, T: t, OutStep: r.w, Lengths: r.lengths}
+	if r.n == 0 {
+		return
 	}
+	if d := r.kept.on(); d != nil {
+		var places [14]opencl.Place
+		for i, p := range parts {
+			switch {
+			case p.t == nil:
+			case i >= 4 && i < 10: // only read
+				places[i] = d.read(p.t).Plus(p.at)
+			default:
+				places[i] = d.change(p.t).Plus(p.at)
+			}
+		}
+		d.CellStep(&s, r.kept.dtype, r.cell, backward, places, maybe(d.read, r.ends))
+		return
+	}
+	memory := (*[14]unsafe.Pointer)(unsafe.Pointer(&s.Gates))
+	for i, p := range parts {
+		if p.t != nil {
+			memory[i] = p.t.ptrAt(p.at)
+		}
+	}
+	s.Run(r.kept.dtype, r.cell, backward)
 }
 
 // product computes c (m, n) = a (m, k) · b, with add plus the contents of c, plus bias.
@@ -204,10 +231,7 @@ func (r *recurrent) product(op string, c *Tensor, cAt, ldc int, a *Tensor, aAt, 
 	if m == 0 || n == 0 {
 		return
 	}
-	err := kernel.Gemm(c.dtype, 1, m, n, k, kernel.Matrix{Data: c.ptrAt(cAt), Stride: ldc}, kernel.Matrix{Data: a.ptrAt(aAt), Stride: max(lda, 1)},
-		kernel.Matrix{Data: b.ptr(), Stride: max(ldb, 1), Trans: trans}, add, ptrOr(bias))
-	alive(a, b, c, bias)
-	try.Ok(Starved(op, err))
+	kGemm(op, false, factor{t: c, off: cAt, ld: ldc}, factor{t: a, off: aAt, ld: max(lda, 1)}, factor{t: b, ld: max(ldb, 1), trans: trans}, 1, m, n, k, bias, add)
 }
 
 func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) {
@@ -230,16 +254,10 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) {
 	if dc != nil {
 		kCopy(dc, r.state(dy, r.steps+1))
 	}
-	step := kernel.CellStep{N: r.n, Width: r.w, OutStep: r.w, Lengths: r.lengths}
 	for i := r.steps - 1; i >= 0; i-- {
 		t, before, after := r.at(i)
-		r.locate(&step, t, before, after)
-		step.DOut, step.DH, step.DC = dy.ptrAt(t*size), dh.ptr(), ptrOr(dc)
-		step.DGates, step.DHidden = dgates.ptrAt(t*r.n*wide), dhidden.ptrAt(t*r.n*wide)
-		step.DH0, step.DC0 = dh0.ptr(), ptrOr(dc0)
-		if r.n > 0 {
-			step.Run(g.dtype, r.cell, true)
-		}
+		r.run(t, true, [14]portion{{r.kept, t * r.n * r.wide * r.w}, {r.h, after * size}, {r.c, after * size}, 5: {r.h, before * size}, 6: {r.c, before * size},
+			7: {dy, t * size}, 8: {dh, 0}, 9: {dc, 0}, 10: {dgates, t * r.n * wide}, 11: {dhidden, t * r.n * wide}, 12: {dh0, 0}, 13: {dc0, 0}})
 		r.times(op, forth, dh0, 0, dhidden, t*r.n*wide, true, nil)
 		dh, dh0, dc, dc0 = dh0, dh, dc0, dc
 	}
@@ -269,12 +287,11 @@ func (r *recurrent) backward(nd *node, g *Tensor, outs []*Tensor) {
 		}
 		if rows == 0 {
 			if !add {
-				clear(dw.Bytes())
+				zero(dw)
 			}
 			return
 		}
-		try.Ok(Starved(op, kernel.Gemm(g.dtype, 1, wide, width, rows, kernel.Matrix{Data: dw.ptr(), Stride: width},
-			kernel.Matrix{Data: left.ptr(), Stride: wide, Trans: true}, kernel.Matrix{Data: right.ptrAt(at), Stride: width}, add, nil)))
+		kGemm(op, false, factor{t: dw, ld: width}, factor{t: left, ld: wide, trans: true}, factor{t: right, off: at, ld: width}, 1, wide, width, rows, nil, add)
 	}
 	weight(3, dgates, in, 0, r.in)
 	weight(4, dhidden, r.h, states, r.w)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -20,10 +19,8 @@ func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 7, ""
 func TestDebuggingDocument(t *testing.T) { examples(t, "debugging.md", 3, "") }
 
 func TestDevicesDocument(t *testing.T) {
-	if _, err := exec.LookPath("clinfo"); err != nil {
-		t.Skip("no OpenCL device: apt-get install pocl-opencl-icd ocl-icd-libopencl1 clinfo")
-	}
-	examples(t, "devices.md", 1, "env XDG_CACHE_HOME=$WORK/cache\n")
+	needOpenCL(t)
+	examples(t, "devices.md", 1, "")
 }
 
 func TestDataDocument(t *testing.T) { examples(t, "data.md", 6, "") }
@@ -140,6 +137,7 @@ done < want
 	}
 	testscript.Run(t, testscript.Params{Dir: dir, Setup: func(env *testscript.Env) error {
 		env.Setenv("NO_COLOR", "1")
+		programCache(env)
 		return nil
 	}, Cmds: commands(map[string]func(*testscript.TestScript, []string){"plugins DIR": buildPlugins, "sshd NAME…": startSSH})})
 }

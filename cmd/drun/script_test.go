@@ -41,6 +41,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("DRUN_TEST_ARM64", os.Getenv("DRUN_TEST_ARM64"))
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("XDG_CONFIG_HOME", env.WorkDir+"/config")
+			programCache(env)
 			env.Setenv("EVIL", "a\x1b]52;c;ZXZpbA==\x07\u009b31m\u202e\nb")
 			env.Values[relayKey{}] = &relayed{held: make(chan bool, 1)}
 			return nil

@@ -11,6 +11,7 @@ import (
 	"drun/engine"
 	"drun/internal/exit"
 	"drun/kernel"
+	"drun/starlib"
 	"drun/starlib/lang"
 
 	"github.com/zeebo/xxh3"
@@ -93,9 +94,9 @@ func (w *worker) doubted(f *engine.Failure, err error) {
 }
 
 // sumOf is a digest of all parameters.
-func sumOf(params [][]byte) (sum uint64) {
+func sumOf(params []starlib.Memory) (sum uint64) {
 	for _, p := range params {
-		sum = xxh3.HashSeed(p, sum) + uint64(len(p))
+		sum = xxh3.HashSeed(p.Bytes(0, p.Len()), sum) + uint64(p.Len())
 	}
 	return sum
 }

@@ -10,6 +10,7 @@ import (
 
 	"drun/engine"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
@@ -65,7 +66,7 @@ func (w *worker) Holds(state checkpoint.State) {
 
 var _ checkpoint.Keeper = (*worker)(nil)
 
-func (d *digests) updated(thread *starlark.Thread, params [][]byte, of *starlib.Replica, before bool) error {
+func (d *digests) updated(thread *starlark.Thread, params []starlib.Memory, of *starlib.Replica, before bool) error {
 	if before {
 		d.worker.replicas.begin(of, params)
 		return nil
@@ -75,7 +76,7 @@ func (d *digests) updated(thread *starlark.Thread, params [][]byte, of *starlib.
 	}
 	if disturb != nil && d.worker.job.Audit > 0 {
 		for _, p := range params {
-			disturb(d.rank.Rank, "update", false, p)
+			disturb(d.rank.Rank, "update", false, p.Bytes(0, p.Len()))
 		}
 	}
 	if t := d.worker.trace; t != nil {
@@ -97,10 +98,16 @@ func (d *digests) logged(thread *starlark.Thread, step int64) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	return d.add(parts)
+	return d.add(each.Of(parts, func(p []byte) starlib.Memory { return plain(p) }))
 }
 
-func (d *digests) add(parts [][]byte) error {
+// plain is memory of the process.
+type plain []byte
+
+func (p plain) Len() int                  { return len(p) }
+func (p plain) Bytes(from, to int) []byte { return p[from:to] }
+
+func (d *digests) add(parts []starlib.Memory) error {
 	if err := d.passing(); err != nil {
 		return err
 	}
@@ -141,10 +148,10 @@ func (d *digests) taken() []records.Updates {
 
 // digestOf is the XXH3 hash of the parts after update number n. If they have more than digestedAtOnce bytes, it
 // covers that many, the next ones after each update.
-func digestOf(parts [][]byte, n int64) uint64 {
+func digestOf(parts []starlib.Memory, n int64) uint64 {
 	total := 0
 	for _, p := range parts {
-		total += len(p)
+		total += p.Len()
 	}
 	from, to := 0, total
 	if windows := (total + digestedAtOnce - 1) / digestedAtOnce; windows > 1 {
@@ -153,10 +160,10 @@ func digestOf(parts [][]byte, n int64) uint64 {
 	}
 	sum, at := uint64(total), 0
 	for _, p := range parts {
-		if lo, hi := max(from-at, 0), min(to-at, len(p)); lo < hi {
-			sum = xxh3.HashSeed(p[lo:hi], sum)
+		if lo, hi := max(from-at, 0), min(to-at, p.Len()); lo < hi {
+			sum = xxh3.HashSeed(p.Bytes(lo, hi), sum)
 		}
-		at += len(p)
+		at += p.Len()
 	}
 	return sum
 }

@@ -15,14 +15,14 @@ import (
 func TestDigestOfParameters(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, sizes := range [][]int{{4}, {64, 0, 4}, {digestedAtOnce}, {digestedAtOnce + 4}, {5*digestedAtOnce + 12, 8}, {8, 2 * digestedAtOnce, 70000}} {
-		var parts [][]byte
+		var parts []starlib.Memory
 		total := 0
 		for _, n := range sizes {
 			part := make([]byte, n)
 			for i := range part {
 				part[i] = byte(rng.Uint32())
 			}
-			parts = append(parts, part)
+			parts = append(parts, plain(part))
 			total += n
 		}
 		windows := (total + digestedAtOnce - 1) / digestedAtOnce
@@ -33,7 +33,8 @@ func TestDigestOfParameters(t *testing.T) {
 			return list
 		}
 		want := all()
-		for i, part := range parts {
+		for i := range parts {
+			part := parts[i].(plain)
 			for range min(len(part), 50) {
 				at, bit := rng.IntN(len(part)), byte(1)<<rng.IntN(8)
 				part[at] ^= bit
@@ -99,7 +100,7 @@ func BenchmarkUpdate(b *testing.B) {
 					}
 				}
 			}()
-			params := [][]byte{make([]byte, n)}
+			params := []starlib.Memory{plain(make([]byte, n))}
 			for b.Loop() {
 				if err := d.updated(nil, params, nil, false); err != nil {
 					b.Fatal(err)

@@ -29,7 +29,7 @@ type replica struct {
 	told   bool
 }
 
-func (r *replicas) begin(of *starlib.Replica, params [][]byte) {
+func (r *replicas) begin(of *starlib.Replica, params []starlib.Memory) {
 	if r.rank.WorldSize == 1 {
 		return
 	}
@@ -37,7 +37,7 @@ func (r *replicas) begin(of *starlib.Replica, params [][]byte) {
 	r.tell(of, 0, sumOf(params))
 }
 
-func (r *replicas) stepped(of *starlib.Replica, params [][]byte) {
+func (r *replicas) stepped(of *starlib.Replica, params []starlib.Memory) {
 	for _, made := range r.made {
 		if made.Replica != of {
 			continue

@@ -47,10 +47,10 @@ func (t *tracer) add(site lang.Site, v starlark.Value) {
 }
 
 // updated records the parameters after an optimizer's step, which itself returns nothing.
-func (t *tracer) updated(thread *starlark.Thread, params [][]byte) {
+func (t *tracer) updated(thread *starlark.Thread, params []starlib.Memory) {
 	sum := uint64(0)
 	for _, p := range params {
-		sum = xxh3.HashSeed(p, sum)
+		sum = xxh3.HashSeed(p.Bytes(0, p.Len()), sum)
 	}
 	t.write(lang.Site{Op: "step", Pos: starlib.Position(thread)}, sum)
 }

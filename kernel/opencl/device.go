@@ -24,12 +24,15 @@ type Device struct {
 	kernels map[kernelKey]C.cl_kernel
 	built   map[[2]string]C.cl_program // by file and options
 	tiles   bool                       // products go through local memory
+	caches  bool                       // the driver keeps programs itself
 	call    call
+	proved  map[string]bool // the files of cl/ whose kernels are known to give the processor's bits; nil: they need not
 	pool    pool
 
 	// Uploads and Downloads count the copies between the processor's memory and the device's, and Copied those of each caller.
 	Uploads, Downloads Copies
 	Copied             map[Caller]Traffic
+	uncounted          bool // what is copied now is not the recipe's
 	// Caller, if set, says which call is being carried out.
 	Caller func() Caller
 
@@ -73,6 +76,9 @@ type Traffic struct{ Up, Down Copies }
 
 // copied counts a copy to the device, or back.
 func (d *Device) copied(up bool, bytes int) {
+	if d.uncounted {
+		return
+	}
 	to, of := &d.Downloads, func(t *Traffic) *Copies { return &t.Down }
 	if up {
 		to, of = &d.Uploads, func(t *Traffic) *Copies { return &t.Up }
@@ -99,7 +105,8 @@ func Open(f Found) (*Device, error) {
 	case !f.Float64:
 		return nil, fmt.Errorf("the device %s (%s) cannot compute in float64, which sums and norms need", f.Device, f.Name)
 	}
-	d := &Device{Found: f, tiles: f.GPU, kernels: map[kernelKey]C.cl_kernel{}, built: map[[2]string]C.cl_program{}, Copied: map[Caller]Traffic{}}
+	// Asked for a binary, PoCL compiles all of a program's kernels for all sizes of groups.
+	d := &Device{Found: f, tiles: f.GPU, caches: f.Platform == "Portable Computing Language", kernels: map[kernelKey]C.cl_kernel{}, built: map[[2]string]C.cl_program{}, Copied: map[Caller]Traffic{}}
 	d.pool.limit = f.Memory
 	d.pool.free = map[int][]C.cl_mem{}
 	if code := C.drun_cl_open(&d.open, f.c.id); code != 0 {
@@ -253,7 +260,7 @@ func (d *Device) Read(to unsafe.Pointer, from Buffer, at, bytes int) {
 
 // call collects a kernel's arguments. There is one for each device, so that a launch allocates nothing.
 type call struct {
-	sizes     [32]uint16
+	sizes     [40]uint16
 	words     [128]uint64
 	arguments int
 	used      int

@@ -36,6 +36,7 @@ func (d *Device) kernel(key kernelKey, options func() string) C.cl_kernel {
 	if k, ok := d.kernels[key]; ok {
 		return k
 	}
+	d.prove(key.file)
 	o := options()
 	program, ok := d.built[[2]string{key.file, o}]
 	if !ok {
@@ -72,7 +73,10 @@ func (d *Device) build(file, options string) C.cl_program {
 		}
 		try.Fail("%s (%s, driver %s) cannot compile %s with%s: %s\n%s", d.Device, d.Name, d.Driver, file, options, codeText(int(code)), log)
 	}
-	if size := C.drun_cl_binary(program, nil, 0); size > 0 && cached != "" {
+	if cached == "" {
+		return program
+	}
+	if size := C.drun_cl_binary(program, nil, 0); size > 0 {
 		binary := make([]byte, size)
 		if C.drun_cl_binary(program, (*C.uchar)(&binary[0]), size) == size {
 			writeCached(cached, binary)
@@ -139,10 +143,10 @@ var repeated = map[string]bool{"elementwise.h": true, "activations.h": true, "in
 // The cache's files begin with a checksum of what follows: drivers may crash on a file that is broken.
 const cacheMagic = "drun's OpenCL program 1\n"
 
-// cached returns the path in the user's cache of a program, "" if there is no such folder.
+// cached returns the path in the user's cache of a program, "" if it is not to be kept there.
 func (d *Device) cached(text, options string) string {
 	folder, err := os.UserCacheDir()
-	if err != nil {
+	if err != nil || d.caches {
 		return ""
 	}
 	h := sha256.New()

@@ -9,9 +9,11 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
+	"drun/tensor"
 	"drun/tensor/optim"
 )
 
@@ -188,14 +190,18 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) (err erro
 		return nil
 	}
 	if o.replica != nil && o.replica.Steps == 0 {
-		try.Ok(o.rank.OnUpdate(thread, o.opt.Bytes(), o.replica, true))
+		try.Ok(o.rank.OnUpdate(thread, o.memory(), o.replica, true))
 	}
 	try.Ok(step())
 	o.step++
 	if o.replica != nil {
 		o.replica.Steps++
 	}
-	return o.rank.OnUpdate(thread, o.opt.Bytes(), o.replica, false)
+	return o.rank.OnUpdate(thread, o.memory(), o.replica, false)
+}
+
+func (o *Optimizer) memory() []starlib.Memory {
+	return each.Of(o.opt.Memory(), func(m tensor.Contents) starlib.Memory { return m })
 }
 
 // Tensors returns the optimizer as the tensor package knows it, for instance for the

@@ -262,9 +262,9 @@ type noMemory struct{ error }
 // Misuse distinguishes it from a bug in drun.
 func (noMemory) Misuse() {}
 
-// Bytes returns the parameters' bytes, to be read, one part for each group and type. Equal values give equal bytes, wherever they are in memory.
-func (o *Optimizer) Bytes() [][]byte {
-	return each.Of(o.flats, func(f *flat) []byte { return f.Data.Content() })
+// Memory returns the parameters, one part for each group and type. Equal values give equal bytes, wherever they are in memory.
+func (o *Optimizer) Memory() []tensor.Contents {
+	return each.Of(o.flats, func(f *flat) tensor.Contents { return tensor.ContentsOf(f.Data) })
 }
 
 // Shard keeps only part own of the optimizer's state, cut into parts: Step then updates that part of the parameters,

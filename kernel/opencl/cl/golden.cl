@@ -1,8 +1,10 @@
 // What all kernels are made of, for golden.go: the results of one operation each, side by side.
 #include "device.h"
+#define CAST(name, to, from, write, read) INLINE to cast_##name(from x) { return write(read(x)); }
+#include "cast.h"
 
 KERNEL void primitives(long n, GLOBAL const float *x, GLOBAL const double *y, GLOBAL const long *z, GLOBAL float *f, GLOBAL double *d,
-                       GLOBAL long *l) {
+                       GLOBAL long *l, GLOBAL ushort *h) {
     long i = get_global_id(0), k = i;
     if (i >= n) return;
     float a = x[i], b = x[(i + 1) % n], c = x[(i + 5) % n];
@@ -14,7 +16,10 @@ KERNEL void primitives(long n, GLOBAL const float *x, GLOBAL const double *y, GL
     f[k] = canon_f32(fma_f32(a, b, c)), k += n;
     f[k] = canon_f32(a * b + c), k += n;
     f[k] = canon_f32((float)y[i]), k += n;
-    f[k] = (float)z[i];
+    f[k] = (float)z[i], k += n;
+    h[i] = cast_f16_f32(a), h[n + i] = cast_bf16_f32(a);
+    f[k] = cast_f32_f16(h[i]), k += n;
+    f[k] = cast_f32_bf16(h[n + i]);
     double p = y[i], q = y[(i + 1) % n], r = y[(i + 5) % n];
     k = i;
     d[k] = canon_f64(p + q), k += n;
