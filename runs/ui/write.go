@@ -103,6 +103,7 @@ func (s *Server) changeRun(r *http.Request, read func(any)) error {
 	defer db.Close()
 	who := access.Of(r.Context())
 	db = db.Within(who.Within(access.Read))
+	db.Who = who.Name
 	id := try.To(db.Find(r.PathValue("run")))
 	run := try.To(db.Get(id))
 	try.Ok(who.Must(access.Write, run.ProjectName))
