@@ -155,3 +155,21 @@ func TestLogged(t *testing.T) {
 		t.Errorf("it was not removed: %v, %v", was, err)
 	}
 }
+
+// A run does not take the model of another by sending one with its id.
+func TestModelOfAnother(t *testing.T) {
+	from, to := open(t, t.TempDir()), open(t, t.TempDir())
+	uids := []string{}
+	for _, name := range []string{"tree", "stolen"} {
+		id, uid := logged(t, from, name)
+		uids = append(uids, uid)
+		ok(t, from.exec("DELETE FROM mlflow_models"))
+		ok(t, from.exec("INSERT INTO mlflow_models SELECT 'm-12345678', project_name, uid, ?, '', 'LOGGED_MODEL_READY', 1, 2, NULL, '{}', '{}' FROM runs WHERE id = ?", name, id))
+		bring(t, from, to, uid)
+	}
+	models, err := listColumn[string](to, "SELECT source || ' ' || name FROM mlflow_models")
+	ok(t, err)
+	if fmt.Sprint(models) != fmt.Sprintf("[%s tree]", uids[0]) {
+		t.Errorf("models are %v", models)
+	}
+}

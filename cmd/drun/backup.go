@@ -23,9 +23,9 @@ import (
 func newBackup() *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Write the history and all checkpoints into one file",
-		Long: `Writes the history and all checkpoints into FILE, a tar archive, as they are at one
-moment. Runs may go on meanwhile; in the backup they have the status lost, and can be
+		Short: "Write the history, all checkpoints and the files of runs into one file",
+		Long: `Writes the history, all checkpoints and the files that runs wrote into FILE, a tar archive,
+as they are at one moment. Runs may go on meanwhile; in the backup they have the status lost, and can be
 resumed from their checkpoints.
 
 To restore it, unpack it into a new folder and use that as the home:

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"drun/checkpoints"
 	"drun/history"
@@ -30,8 +31,8 @@ type Damaged struct {
 	Fault      error
 }
 
-// Write makes a tar archive at path, which must not exist, of history.db, checkpoints.db and the packs with the
-// checkpoints' data: once unpacked, it is a home. It appears when it is complete and durable. Without a history the
+// Write makes a tar archive at path, which must not exist, of history.db, checkpoints.db, the packs with the
+// checkpoints' data and the files of runs: once unpacked, it is a home. It appears when it is complete and durable. Without a history the
 // error is *history.ErrNone.
 func Write(home, path string) (size Size, err error) {
 	defer try.Caught(&err)
@@ -83,8 +84,9 @@ type writer struct {
 	done       map[string]bool // packs that are in the archive
 }
 
-// beside are files of the home beside its databases, as of a server: who may use it, its rules and views.
-var beside = []string{"users.json", "rules.json", "views.json"}
+// beside are files and folders of the home beside its databases: who may use a server of it, its rules and views, what recipes wrote, and
+// what MLflow's clients have kept there.
+var beside = []string{"users.json", "rules.json", "views.json", "outputs", "artifacts"}
 
 // attempts limits how often a catalog is copied again because a pack that it refers to was removed before it could
 // be read.
@@ -101,10 +103,20 @@ func (w *writer) all() error {
 		}
 	}
 	for _, name := range beside {
-		open := func() (*os.File, error) { return os.Open(filepath.Join(w.home, name)) }
-		if ferr := w.add(name, open); err == nil && !errors.Is(ferr, fs.ErrNotExist) {
-			err = ferr
+		if err == nil {
+			err = fs.WalkDir(os.DirFS(w.home), name, w.beside)
 		}
+	}
+	return err
+}
+
+// beside adds a file of the home, if it is there still and no write of it goes on.
+func (w *writer) beside(name string, entry fs.DirEntry, err error) error {
+	if err == nil && entry.Type().IsRegular() && !strings.HasPrefix(entry.Name(), ".") {
+		err = w.add(name, func() (*os.File, error) { return os.Open(filepath.Join(w.home, name)) })
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	return err
 }

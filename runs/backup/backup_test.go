@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -146,5 +147,35 @@ func TestNoFileIsReplaced(t *testing.T) {
 	ok(t, err)
 	if string(content) != "mine" || len(all) != 1 {
 		t.Errorf("%.20q, %v", content, all)
+	}
+}
+
+// The files of runs are in a backup; a write that goes on is not, nor what a link leads to.
+func TestFilesAreInTheBackup(t *testing.T) {
+	home := t.TempDir()
+	db, err := history.Open(home)
+	ok(t, err)
+	ok(t, db.Close())
+	for _, name := range []string{"outputs/1/deep/w.bin", "outputs/1/.w.bin.part", "artifacts/0/u/artifacts/model/MLmodel", "artifacts/0/u/artifacts/.drun-part-x", "other/x", "users.json"} {
+		ok(t, os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o700))
+		ok(t, os.WriteFile(filepath.Join(home, name), []byte(name), 0o600))
+	}
+	ok(t, os.Symlink("/etc/hostname", filepath.Join(home, "outputs/1/link")))
+	path := filepath.Join(t.TempDir(), "b.tar")
+	_, err = Write(home, path)
+	ok(t, err)
+	there := unpack(t, path)
+	var found []string
+	ok(t, filepath.WalkDir(there, func(path string, entry fs.DirEntry, err error) error {
+		if name, _ := filepath.Rel(there, path); !entry.IsDir() && name != "history.db" {
+			found = append(found, name)
+			if text, _ := os.ReadFile(path); string(text) != name {
+				t.Errorf("%s is %q", name, text)
+			}
+		}
+		return err
+	}))
+	if got := fmt.Sprint(found); got != "[artifacts/0/u/artifacts/model/MLmodel outputs/1/deep/w.bin users.json]" {
+		t.Errorf("there are %s", got)
 	}
 }
