@@ -334,12 +334,19 @@ func TestCopyOfNonsense(t *testing.T) {
 
 // A run whose lease has ended is lost; one that goes on elsewhere cannot be stopped here.
 func TestLease(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(fmt.Sprint(ahead), func(t *testing.T) { testLease(t, ahead) })
+	}
+}
+
+// testLease has a run on a machine whose clock is ahead.
+func testLease(t *testing.T, ahead time.Duration) {
 	from, to := open(t, t.TempDir()), open(t, t.TempDir())
-	r := begin(t, from, RunInfo{Started: time.Now().Add(time.Hour)})
+	r := begin(t, from, RunInfo{Started: time.Now().Add(ahead)})
 	ok(t, r.BeginAttempt())
 	d, err := from.SourceOf(r.UID).Since(Extent{UID: r.UID})
 	ok(t, err)
-	d.Now = d.Now.Add(time.Hour) // its clock is ahead
+	d.Now = d.Now.Add(ahead)
 	_, err = send(t, from, to, d)
 	ok(t, err)
 	status := func() *Detail {
