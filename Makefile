@@ -292,7 +292,7 @@ proof: bin/test
 # 100 runs with a fault at a random moment: those that an audit finds come to the bits of an undisturbed run.
 .PHONY: audit
 audit:
-	DRUN_AUDIT_RUNS=100 go test -count 1 -v -run '^TestAudit' ./engine/worker
+	DRUN_AUDIT_RUNS=100 go test -count 1 -timeout 60m -v -run '^TestAudit' ./engine/worker
 
 # Every ordered pair of builtins that meet other ranks, on two and three ranks; make test pairs each with some others.
 pairs:
