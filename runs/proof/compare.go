@@ -85,7 +85,7 @@ type pointKey struct {
 	name string
 	step int64
 	rank int
-	nth  int // among those with the same name, step and rank
+	nth  int // among those with the same name, step and rank, from 1
 }
 
 type pointValue struct {
@@ -98,9 +98,8 @@ func keyed(list []numbered) map[pointKey]pointValue {
 	all, nth := make(map[pointKey]pointValue, len(list)), map[pointKey]int{}
 	for i, p := range list {
 		key := pointKey{p.Name, p.Step, p.Rank, 0}
-		n := nth[key]
 		nth[key]++
-		key.nth = n
+		key.nth = nth[key]
 		all[key] = pointValue{math.Float64bits(p.Value), p.Exact, i}
 	}
 	return all

@@ -154,10 +154,9 @@ func IsPack(path string) bool {
 		return false
 	}
 	defer file.Close()
-	info, err := file.Stat()
 	start := make([]byte, 4)
-	_, rerr := io.ReadFull(file, start)
-	return err == nil && rerr == nil && info.Mode().IsRegular() && string(start) == "PK\x03\x04"
+	_, err = io.ReadFull(file, start)
+	return err == nil && string(start) == "PK\x03\x04"
 }
 
 // Open opens a pack, and compares every byte of it with what its content says.

@@ -14,7 +14,6 @@ import (
 	"drun/engine"
 	"drun/engine/record"
 	"drun/history"
-	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/internal/sqldb"
@@ -128,21 +127,18 @@ func (m *made) states(store *checkpoints.Store, weights string) (members map[str
 
 // dataFiles are the members with what the run read. A file that is no longer the same is an error.
 func (m *made) dataFiles() (members map[string]func(io.Writer) error, err error) {
+	if faults := m.fileFaults(); len(faults) > 0 {
+		return nil, exit.Errorf(exit.Usage, "the run's data cannot be packed: %s", faults[0])
+	}
 	members = map[string]func(io.Writer) error{}
-	sums := map[string]string{}
 	for _, f := range m.detail.DataFiles {
-		name, is := dataName(m.detail, &f)
-		if !is {
-			return nil, exit.Errorf(exit.Usage, "%s cannot be packed: it lies neither beneath the recipe's folder nor beneath a --data folder", f.Path)
-		}
-		if other, twice := sums[name]; twice && other != f.SHA256 {
-			return nil, exit.Errorf(exit.Usage, "the run read two contents of %s: neither can be packed", name)
-		}
-		sums[name] = f.SHA256
 		from := f.Path
-		if !filepath.IsAbs(from) {
-			from = filepath.Join(m.folder(), filepath.FromSlash(from))
+		for _, folder := range []string{filepath.Dir(m.detail.Recipe), m.detail.Dir} {
+			if !filepath.IsAbs(from) {
+				from = filepath.Join(folder, filepath.FromSlash(from))
+			}
 		}
+		name, _ := dataName(m.detail, &f)
 		members["data/"+name] = func(w io.Writer) error {
 			got, err := copySummed(w, from)
 			switch {
@@ -157,13 +153,20 @@ func (m *made) dataFiles() (members map[string]func(io.Writer) error, err error)
 	return members, nil
 }
 
-// folder is the recipe's.
-func (m *made) folder() string {
-	recipe := m.detail.Recipe
-	if !filepath.IsAbs(recipe) {
-		recipe = filepath.Join(m.detail.Dir, recipe)
+// fileFaults names the files that others cannot give, and those that have no one content.
+func (m *made) fileFaults() (faults []string) {
+	contents := map[string]string{}
+	for _, f := range m.detail.DataFiles {
+		name, is := dataName(m.detail, &f)
+		if !is {
+			faults = append(faults, fmt.Sprintf("the recipe read %s at %s, which lies neither in its folder nor in a --data folder: others cannot give it", f.Path, f.Position))
+		}
+		if other, twice := contents[name]; twice && other != f.SHA256 {
+			faults = append(faults, fmt.Sprintf("%s, which is read at %s, has another content than before: it changed during the run, or two files have this name, and the run cannot be repeated", f.Path, f.Position))
+		}
+		contents[name] = f.SHA256
 	}
-	return filepath.Dir(recipe)
+	return faults
 }
 
 // notes names what may keep others from repeating the run.
@@ -191,16 +194,7 @@ func (m *made) notes(home string) (notes []string, err error) {
 	for _, line := range clock {
 		note("the recipe reads the clock at %s: what it computes from that differs each time, so run.log(…, exact = False) must mark it", line)
 	}
-	contents := map[string]records.DataFile{}
-	for _, f := range d.DataFiles {
-		if _, is := dataName(d, &f); !is {
-			note("the recipe read %s at %s, which lies neither in its folder nor in a --data folder: others cannot give it", f.Path, f.Position)
-		}
-		if other, twice := contents[f.Path]; twice && other.SHA256 != f.SHA256 {
-			note("%s, which is read at %s, changed during the run: it cannot be repeated", f.Path, f.Position)
-		}
-		contents[f.Path] = f
-	}
+	notes = append(notes, m.fileFaults()...)
 	if d.Deterministic != nil && !*d.Deterministic && d.WorldSize > 1 {
 		note("the run did not reduce in rank order (--deterministic=false): only the same backend on the same nodes repeats it")
 	}

@@ -296,8 +296,7 @@ func (k *check) repeat(s span, target *engine.Target, trace string, do func(*rep
 	defer dir.Remove()
 	part := replay.Span{To: target}
 	if s.from >= 0 {
-		step := k.boundary(s.from).Step
-		part.From = &step
+		part.From = new(k.boundary(s.from).Step)
 	}
 	again := try.To(replay.Repeat(k.options, k.run.db, k.place, k.run.made.id, k.asked.Secrets, part, dir.Path, trace))
 	defer again.Close()
