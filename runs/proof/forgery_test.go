@@ -314,6 +314,7 @@ func TestRefused(t *testing.T) {
 			f.loose = true
 			f.sql("INSERT INTO runs (uid, name, recipe, status, world_size, backend, seed, threads, started, version, host, pid, dir, command) SELECT 'x', 'x', recipe, status, world_size, backend, seed, threads, started, version, host, pid, dir, command FROM runs")
 		}, "should contain one run"},
+		"a hostile name":       {func(f *forgery) { f.sql("UPDATE runs SET name = '../x'") }, "../x"},
 		"many marks":           {func(f *forgery) { f.loose = true; f.sql("UPDATE step_marks SET count = 900000000") }, "numbers that no run of drun has"},
 		"many ranks":           {func(f *forgery) { f.loose = true; f.sql("UPDATE runs SET world_size = 2000000000") }, "numbers that no run of drun has"},
 		"a name upwards":       {func(f *forgery) { f.members["source/../../x"] = nil }, `it has a member "source/../../x"`},

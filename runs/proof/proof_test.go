@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -282,6 +283,15 @@ func TestData(t *testing.T) {
 		t.Errorf("a path upwards: %v", err)
 	}
 
+	full := filepath.Join(dir, "full.zip")
+	_, err = write(t, home, full, Packing{Weights: "all", Data: true})
+	ok(t, err)
+	f = forge(t, full)
+	f.members["data/numbers.csv"] = []byte("1,2\n3,5\n")
+	if _, err := verified(t, f.pack(), Checking{Full: true}); !errors.As(err, new(*Broken)) || !strings.Contains(err.Error(), "data/numbers.csv belongs to nothing") {
+		t.Errorf("other data under the same name: %v", err)
+	}
+
 	// What keeps others from repeating the run is named when it is packed.
 	other, err := sql.Open("sqlite3", filepath.Join(home, historyName))
 	ok(t, err)
@@ -331,6 +341,54 @@ func TestChain(t *testing.T) {
 		last := func(text string) string { return text[strings.LastIndex(text, " link "):] }
 		if last(string(c.text(m))) == last(text) {
 			t.Errorf("%s is not in the last link", what)
+		}
+	}
+}
+
+// A signature is one of the root, and written as ssh-keygen writes it.
+func TestSigned(t *testing.T) {
+	if _, err := exec.LookPath("ssh-keygen"); err != nil {
+		t.Skip(err)
+	}
+	_, home := packOf(t, 1)
+	dir := t.TempDir()
+	key, file := filepath.Join(dir, "key"), filepath.Join(dir, "signed.zip")
+	ok(t, exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).Run())
+	_, err := write(t, home, file, Packing{Weights: "none", Sign: key})
+	ok(t, err)
+	f := forge(t, file)
+	other, err := signWith(key)("another root")
+	ok(t, err)
+	wide := func(signature []byte) []byte { // the same in lines of 72
+		lines := strings.Split(string(signature), "\n")
+		code := strings.Join(lines[1:len(lines)-2], "")
+		return []byte(lines[0] + "\n" + code[:72] + "\n" + code[72:] + "\n" + lines[len(lines)-2] + "\n")
+	}
+	for what, c := range map[string]struct {
+		sign func(root string) ([]byte, error)
+		want string
+	}{
+		"right":           {signWith(key), ""},
+		"of another root": {func(string) ([]byte, error) { return other, nil }, "not one of its root"},
+		"in other lines":  {func(root string) ([]byte, error) { s, err := signWith(key)(root); return wide(s), err }, "not a signature, or was changed"},
+		"nothing":         {func(string) ([]byte, error) { return []byte("signed\n"), nil }, "not a signature, or was changed"},
+	} {
+		path := filepath.Join(t.TempDir(), "signed.zip")
+		out, err := os.Create(path)
+		ok(t, err)
+		defer out.Close()
+		a := newArchive(out)
+		for _, name := range slices.Sorted(maps.Keys(f.members)) {
+			ok(t, a.add(name, whole(f.members[name])))
+		}
+		_, err = a.end(c.sign)
+		ok(t, err)
+		p, err := Open(path)
+		if err == nil {
+			p.Close()
+		}
+		if c.want == "" && (err != nil || p.Signer == "") || c.want != "" && (!errors.As(err, new(*Broken)) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
