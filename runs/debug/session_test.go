@@ -651,3 +651,37 @@ func TestReturned(t *testing.T) {
 	s.finish()
 	s.same()
 }
+
+// A rank that has gone back to a statement goes on from it: neither is it there again, nor does a breakpoint there stop it again.
+func TestForwardAgain(t *testing.T) {
+	s := launch(t, options(t, training, 2)).start()
+	s.do("break 19 if step == 5", "continue", "next", "back")
+	s.at(19, 19)
+	s.do("next")
+	s.at(20, 20)
+	if s.Now().Past {
+		t.Error("the ranks have come to the present, and the past is shown")
+	}
+	s.do("back", "continue")
+	if s.at(20, 20); s.Now().Past {
+		t.Error("a breakpoint at the statement itself has stopped the ranks")
+	}
+	s.finish()
+	s.same()
+}
+
+// The latest of many changes is found.
+func TestManyChanges(t *testing.T) {
+	s := launch(t, options(t, `def main():
+    n = 0
+    for i in range(12000):
+        n = n + i
+    m = n
+    run.log(m = m)
+`, 1)).start()
+	s.do("break 5", "continue", "changed n", "go 1")
+	s.at(4)
+	s.want("p i", "11999")
+	s.finish()
+	s.same()
+}
