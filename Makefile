@@ -23,7 +23,7 @@ VET = go vet -cgocall=false
 # Build tags of the backends whose headers are installed.
 ENGINES = $$(sh plugins/engines.sh)
 
-.PHONY: build plugins demo site test test-gpu neon instructions race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-proof bench-pipeline bench-sharded history ui-bench ui-pictures ui-axe fuzz exchange microbench calls names lint fmt clean
+.PHONY: build plugins demo site test test-gpu neon instructions race ubsan busy faults long recipes pairs storm causes crash builds agents slurm mutants bench bench-nodes bench-saves bench-meet bench-proof bench-debug bench-pipeline bench-sharded history ui-bench ui-pictures ui-axe fuzz exchange microbench calls names lint fmt clean
 
 build:
 	@mkdir -p bin
@@ -401,6 +401,11 @@ builds:
 # Measures 64 ranks on 8 nodes, which are network namespaces, from start to exit; takes root and the command ip.
 bench-meet: plugins
 	go run ./bench meet $(ARGS)
+
+# What the debugger costs: a statement without it, with it, and beside breakpoints (ns/statement), and a step back in the examples.
+bench-debug:
+	go test ./engine/debug -run none -bench Statement -benchtime 1000000x | grep ns/statement
+	go test ./runs/debug -run none -bench StepBack -benchtime 10x | grep ms/back
 
 # Measures how long the ranks of a pipeline are idle, beside (p-1)/(m+p-1); RANKS=4 where there are as many cores.
 RANKS = 2

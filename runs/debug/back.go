@@ -208,15 +208,18 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 
 // arrive lets the ranks of a repetition go to their moments, and returns where they are then, or what keeps some from theirs.
 func (s *Session) arrive(ctx context.Context, w *world, to moments, ranks []int, breaks []engine.Breakpoint, how engine.Go) (problem string, at []Rank, err error) {
-	arrived := func() bool {
-		at = slices.Clone(w.ranks)
-		return !slices.ContainsFunc(ranks, func(r int) bool { return at[r].State != Held })
-	}
-	w.send(to, breaks, how)
-	err = s.await(ctx, func() bool { return arrived() || w.quiet() })
-	if err == nil && !arrived() { // some wait for ranks that are to come less far
-		w.send(s.limits(len(to)), nil, how)
-		err = s.await(ctx, func() bool { return arrived() || w.quiet() })
+	for _, goals := range []moments{to, s.limits(len(to))} { // the second time for ranks that wait for others, which are to come less far
+		there := false
+		w.send(goals, breaks, how)
+		breaks = nil // they are set
+		err = s.await(ctx, func() bool {
+			at = slices.Clone(w.ranks)
+			there = !slices.ContainsFunc(ranks, func(r int) bool { return at[r].State != Held })
+			return there || w.quiet()
+		})
+		if err != nil || there {
+			break
+		}
 	}
 	for _, r := range ranks {
 		switch {

@@ -7,7 +7,7 @@ import (
 
 // What a step back takes in the examples, and how much of it is not computation from the state with which it begins.
 func BenchmarkStepBack(b *testing.B) {
-	for _, c := range []struct{ name, at string }{{"digits", "break update 300"}, {"gpt", "break update 30"}} {
+	for _, c := range []struct{ name, at string }{{"digits", "break update 150"}, {"gpt", "break update 30"}} {
 		b.Run(c.name, func(b *testing.B) {
 			s := launch(b, options(b, "../../examples/"+c.name+".star", 2)).start()
 			s.do(c.at, "continue", "delete", "next", "back") // which keeps states

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -684,4 +686,29 @@ func TestManyChanges(t *testing.T) {
 	s.want("p i", "11999")
 	s.finish()
 	s.same()
+}
+
+// A rank that dies at a breakpoint ends the run, which says so.
+func TestDies(t *testing.T) {
+	o := options(t, training, 2)
+	var pid atomic.Int64
+	o.OnSpawn = func(rank, p int) {
+		if rank == 1 {
+			pid.Store(int64(p))
+		}
+	}
+	s := launch(t, o).start()
+	s.do("break 19 if step == 2", "continue")
+	s.at(19, 19)
+	if err := syscall.Kill(int(pid.Load()), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.await(s.context(), func() bool { return s.base.over }); err != nil {
+		t.Fatal(err)
+	}
+	s.want("where", "rank 1: failed: ", "killed")
+	s.want("p w", "does not stand still")
+	if _, why := s.Over(); !strings.Contains(why, "killed") {
+		t.Errorf("the run says %q", why)
+	}
 }

@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -12,9 +13,8 @@ import (
 
 // An Expression is compiled once and evaluated many times, with the names that it uses as they are then.
 type Expression struct {
-	Names   []string // that it uses, each once
-	private starlark.StringDict
-	program *starlark.Program
+	Names []string // that it uses, each once
+	fn    starlark.Callable
 }
 
 // Purity says which calls leave everything as it is.
@@ -30,6 +30,37 @@ type Purity interface {
 // error is an *Error.
 func ParseExpression(name, src string, env starlark.StringDict, pure Purity) (_ *Expression, err error) {
 	defer try.Caught(&err)
+	e := &Expression{}
+	env = maps.Clone(env)
+	env[predeclared+callGuard] = guard{pure: pure, file: name}
+	pos := syntax.MakePosition(&name, 1, 1)
+	// function is the expression as a function of e.Names; resolving a tree annotates it, so each has its own.
+	function := func() *syntax.File {
+		lambda := &syntax.LambdaExpr{Lambda: pos, Body: try.To(parseGuarded(name, src, env, pure))}
+		for _, name := range e.Names {
+			lambda.Params = append(lambda.Params, &syntax.Ident{NamePos: pos, Name: name})
+		}
+		tree := &syntax.File{Path: name, Options: &dialect, Stmts: []syntax.Stmt{&syntax.AssignStmt{OpPos: pos, Op: syntax.EQ, LHS: &syntax.Ident{NamePos: pos, Name: Result}, RHS: lambda}}}
+		try.Ok(checkTree(tree))
+		rewrite(tree)
+		return tree
+	}
+	_, err = starlark.FileProgram(function(), func(name string) bool { // it is asked once about each name that is not bound
+		if !strings.HasPrefix(name, predeclared) {
+			e.Names = append(e.Names, name)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, Explain(nil, err)
+	}
+	program := try.To(starlark.FileProgram(function(), env.Has))
+	e.fn = try.To(program.Init(&starlark.Thread{Name: name}, env))[Result].(starlark.Callable)
+	return e, nil
+}
+
+// parseGuarded parses an expression whose calls are checked.
+func parseGuarded(name, src string, env starlark.StringDict, pure Purity) (syntax.Expr, error) {
 	body, err := dialect.ParseExpr(name, src, 0)
 	if err != nil {
 		return nil, Explain(nil, err)
@@ -43,46 +74,22 @@ func ParseExpression(name, src string, env starlark.StringDict, pure Purity) (_ 
 		}
 		return err == nil
 	})
-	try.Ok(err)
-	pos := syntax.MakePosition(&name, 1, 1)
-	tree := &syntax.File{Path: name, Options: &dialect, Stmts: []syntax.Stmt{&syntax.AssignStmt{OpPos: pos, Op: syntax.EQ, LHS: &syntax.Ident{NamePos: pos, Name: Result}, RHS: body}}}
-	try.Ok(checkTree(tree))
-	rewrite(tree)
-	e := &Expression{private: starlark.StringDict{}}
-	guard := guard{pure: pure, file: name}
-	e.program, err = starlark.FileProgram(tree, func(name string) bool { // asked once about each name that it does not bind itself
-		switch {
-		case name == predeclared+callGuard:
-			e.private[name] = guard
-		case strings.HasPrefix(name, predeclared):
-			e.private[name] = env[name]
-		default:
-			e.Names = append(e.Names, name)
-		}
-		return true
-	})
-	if err != nil {
-		return nil, Explain(nil, err)
-	}
-	return e, nil
+	return body, err
 }
 
 // Value evaluates the expression on a thread. lookup returns nil for a name without a value.
 func (e *Expression) Value(thread *starlark.Thread, lookup func(name string) starlark.Value) (starlark.Value, error) {
-	values := make(starlark.StringDict, len(e.Names)+len(e.private))
-	for name, v := range e.private {
-		values[name] = v
-	}
-	for _, name := range e.Names {
-		if values[name] = lookup(name); values[name] == nil {
+	args := make(starlark.Tuple, len(e.Names))
+	for i, name := range e.Names {
+		if args[i] = lookup(name); args[i] == nil {
 			return nil, fmt.Errorf("%s has no value here", name)
 		}
 	}
-	globals, err := e.program.Init(thread, values)
+	v, err := starlark.Call(thread, e.fn, args, nil)
 	if err != nil {
 		return nil, &Error{Msg: Explain(thread, err).Msg, Cause: err}
 	}
-	return globals[Result], nil
+	return v, nil
 }
 
 // judge says what a callee is called, and whether it may be one that changes nothing.
