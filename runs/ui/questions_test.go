@@ -14,7 +14,7 @@ func TestQuestions(t *testing.T) {
 		t.Fatal("the run should fail")
 	}
 	p := browse(t, serve(t, home))
-	table := rows(t, document(t, "## Five questions"), "| question | clicks | way |")
+	table := rows(t, document(t, "## Five questions"), "| question | clicks | way | MLflow | W&B |")
 	if len(table) != 5 {
 		t.Fatal(table)
 	}

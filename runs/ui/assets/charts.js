@@ -185,10 +185,11 @@ class Chart {
   }
 
   // across is the part of the x axis that is shown: a curve that grows has some room to grow into, so that not all of it moves
-  // with each point; null: all points.
+  // with each point, and a single point has some room on both sides; null: all points.
   across(data) {
     if (this.zoom) return { min: this.zoom[0], max: this.zoom[1] };
     const first = data[0][0], last = data[0].at(-1), long = last - first;
+    if (long === 0 && !this.settings.logx) return { min: first - 1, max: last + 1 };
     if (!this.settings.growing || !(long > 0)) return null;
     if (this.span?.min !== first || last > this.span.max || long < (this.span.max - first) / 2) this.span = { min: first, max: last + long / 8 };
     return this.span;
