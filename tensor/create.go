@@ -46,7 +46,7 @@ func fill(t *Tensor, value Scalar) {
 	if t.n == 0 || t.shapeOnly() {
 		return
 	}
-	if t.n == 1 {
+	if t.n == 1 && t.on() == nil {
 		value.put(t.ptr(), t.dtype)
 		return
 	}

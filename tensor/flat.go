@@ -67,7 +67,7 @@ func NewFlat(params []*Tensor) (_ *Flat, err error) {
 	f, p0 := &Flat{layout: layoutOf(params)}, params[0]
 	n := f.at[len(params)]
 	f.Data = try.To(NewFlatBuffer(p0, n, p0.dtype))
-	if p0.ctx.GradStorage != nil {
+	if p0.ctx.GradStorage != nil && p0.ctx.device == nil { // a device could not write there
 		s := try.To(p0.ctx.GradStorage(n * p0.dtype.Size()))
 		s.flat = true
 		f.Grads = try.To(OnStorage(p0.ctx, s, 0, []int{n}, p0.dtype))

@@ -89,7 +89,7 @@ type bucket struct {
 	params []*tensor.Tensor
 	ready  int
 	works  []collective.Work
-	copied [][2]*tensor.Tensor // gradients that are not contiguous, and their copies, which are averaged
+	copied [][2]*tensor.Tensor // gradients that are not contiguous or on a device, and their copies, which are averaged
 }
 
 var ddpMethods = &starlib.Methods{
@@ -255,6 +255,11 @@ func (d *ddp) start(b *bucket) (err error) {
 		return d.startHook(b, grads)
 	}
 	for _, t := range tensor.Coalesce(grads, len(grads)) {
+		if on, _, _ := tensor.DeviceOf(t); on != nil { // which goes on to write beside these gradients
+			staged := try.To(tensor.Clone(t.Detach()))
+			b.copied = append(b.copied, [2]*tensor.Tensor{t, staged})
+			t = staged
+		}
 		tensor.Pin(t)
 		b.works = append(b.works, try.To(d.g.begin(d.ctx, collective.NewAllReduce(bufferOf(t), dtype.Avg), at)))
 	}
@@ -342,8 +347,8 @@ func (d *ddp) endPass(unused []*tensor.Tensor, buffers, shadow bool) (err error)
 		for _, p := range b.params {
 			p.Grad().Touched()
 		}
-		for _, c := range b.copied {
-			try.Ok(writeRaw(c[0], c[1].Bytes()))
+		for _, c := range slices.Backward(b.copied) {
+			try.Ok(tensor.CopyInto(c[0].Detach(), c[1].Detach()))
 		}
 		b.ready, b.works, b.copied = 0, nil, nil
 	}
