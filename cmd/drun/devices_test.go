@@ -51,7 +51,6 @@ var deviceRuns = []string{
 	"bench/gpt.star -p steps=1",
 	"bench/layers.star -p scale=0",
 	"bench/mlp.star -p steps=1",
-	"bench/pipeline.star -p steps=1 -p width=16",
 	"bench/sharded.star -p width=64 -p layers=2 -p kind=fsdp",
 }
 
