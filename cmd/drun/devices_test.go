@@ -18,7 +18,7 @@ import (
 // run by make test, the others by make test-opencl.
 var deviceRuns = []string{
 	"examples/cnn.star -p epochs=1 -p samples=200 -p width=2",
-	"examples/digits.star -p epochs=1 -p hidden=8",
+	"examples/cookbook/data_parallel.star -p epochs=1",
 	"bench/tiny.star -p steps=1",
 
 	"examples/gpt.star -p epochs=1 -p batch=512 -p context=8 -p width=8 -p layers=1 -p heads=2 -p sample=12",
@@ -32,7 +32,7 @@ var deviceRuns = []string{
 	"examples/cookbook/char_gpt.star -p steps=12 -p letters=4",
 	"examples/cookbook/cnn.star -p epochs=1 -p width=2",
 	"examples/cookbook/ctc_lines.star -p steps=2 -p batch=4 -p width=4 -p hidden=8",
-	"examples/cookbook/data_parallel.star -p epochs=1",
+	"examples/digits.star -p epochs=1 -p hidden=8",
 	"examples/cookbook/early_stopping.star -p epochs=2",
 	"examples/cookbook/fedavg.star -p rounds=1 -p local_epochs=1",
 	"examples/cookbook/finetune.star -p epochs=1",

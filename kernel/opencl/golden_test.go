@@ -130,6 +130,7 @@ func TestBrokenKernels(t *testing.T) {
 	for i, b := range []struct{ in, file, right, wrong, want string }{
 		{"golden.cl", "golden.cl", "a * b + c)", "fma(a, b, c))", "float32 multiplication and addition"},
 		{"reduce.cl", "lanes.h", "half_ /= 2) {", "half_ /= 2) if (half_ != 2) {", "sum"},
+		{"reduce.cl", "lanes.h", "half_]); \\\n            BARRIER;", "half_]); \\\n            ;", "sum"},
 		{"reduce.cl", "lanes.h", "#define CUT 4096", "#define CUT 8192", "sum"},
 		{"reduce.cl", "reduce.cl", "block += 256", "block += 512", "sum"},
 		{"reduce.cl", "reduce.cl", "block + 256", "block + 512", "sum"},
