@@ -107,6 +107,27 @@ func Finite(t *Tensor) (nan, inf bool) {
 	return nan, inf
 }
 
+// NotFinite says what is wrong with an operation's result, NaN or infinite, and whether it was given the like; "" if nothing is.
+// where and masked_fill insert infinities on purpose.
+func NotFinite(op string, out *Tensor, inputs []*Tensor) (what string, given bool) {
+	nan, inf := Finite(out)
+	switch {
+	case nan:
+		what = "NaN"
+	case inf && op != "where" && op != "masked_fill":
+		what = "infinite"
+	default:
+		return "", false
+	}
+	for _, t := range inputs {
+		if t != nil {
+			hadNaN, hadInf := Finite(t)
+			given = given || nan && hadNaN || !nan && hadInf
+		}
+	}
+	return what, given
+}
+
 // watch passes the result of an operation, or of a step of the backward pass, to Watch.
 func (c *Context) watch(op string, out *Tensor, inputs ...*Tensor) {
 	if c != nil && c.Watch != nil && out != nil {

@@ -618,29 +618,13 @@ func (a *Agent) operation(op string, out *tensor.Tensor, inputs []*tensor.Tensor
 	if i < 0 || a.evaluates || a.told == out || a.toldAt == a.Thread.ExecutionSteps() {
 		return
 	}
-	nan, inf := tensor.Finite(out)
-	if op == "where" || op == "masked_fill" { // these insert infinities on purpose
-		inf = false
-	}
-	if !nan && !inf {
+	what, given := tensor.NotFinite(op, out, inputs)
+	if what == "" || given && a.given {
 		return
 	}
-	text, given := "NaN", false
-	if !nan {
-		text = "infinite"
-	}
-	for _, t := range inputs {
-		if t != nil {
-			givenNaN, givenInf := tensor.Finite(t)
-			given = given || nan && givenNaN || inf && givenInf
-		}
-	}
-	text = fmt.Sprintf("the result of %s is %s", op, text)
+	text := fmt.Sprintf("the result of %s is %s", op, what)
 	if given {
 		text += ", as is what it was given"
-	}
-	if given && a.given {
-		return
 	}
 	a.given, a.told, a.toldAt = true, out, a.Thread.ExecutionSteps()
 	a.meet(a.breaks[i], text)

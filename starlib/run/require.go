@@ -143,30 +143,15 @@ func (r *Run) watchNaN(c *starlib.Call) (starlark.Value, error) {
 	}
 	thread, abort := c.Thread, c.Bool("abort")
 	r.Tensors.Watch = func(op string, out *tensor.Tensor, inputs []*tensor.Tensor) {
-		nan, inf := tensor.Finite(out)
-		if !nan && !inf {
+		what, given := tensor.NotFinite(op, out, inputs)
+		if what == "" || what == "infinite" && given { // infinite operands, such as a mask, are not the operation's fault
 			return
-		}
-		given := ""
-		for _, t := range inputs {
-			if t == nil {
-				continue
-			}
-			hadNaN, hadInf := tensor.Finite(t)
-			inf = inf && !hadInf // infinite operands, such as a mask, are not the operation's fault
-			if nan && hadNaN {
-				given = ", as is what it was given"
-			}
-		}
-		if !nan && (!inf || op == "where" || op == "masked_fill") { // these insert infinities on purpose
-			return
-		}
-		what := "nan"
-		if !nan {
-			what = "infinite"
 		}
 		r.Tensors.Watch = nil // only the first is reported
-		text := fmt.Sprintf("the result of %s on rank %d is %s%s", op, r.rank.Rank, what, given)
+		text := fmt.Sprintf("the result of %s on rank %d is %s", op, r.rank.Rank, strings.ToLower(what))
+		if given {
+			text += ", as is what it was given"
+		}
 		if abort && r.Tensors.Fail != nil {
 			r.Tensors.Fail(&RequirementError{text})
 			return // the error has the position
