@@ -50,7 +50,7 @@ func (all moments) updates() int64 {
 // start is where a repetition begins: at a state with fewer updates, or with 0 at the beginning.
 type start struct {
 	updates int64
-	own     bool // states that earlier repetitions have saved count, too
+	own     bool // states that earlier repetitions have saved count, too, and this one saves some
 }
 
 // starts lists where a repetition may begin, the latest first.
@@ -186,9 +186,13 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 		}
 		before = w.from
 		var at []Rank
-		if problem, at, err = s.arrive(ctx, w, to, ranks, breaks, how); err == nil && problem == "" {
+		problem, at, err = s.arrive(ctx, w, to, ranks, breaks, how)
+		if problem != "" && before.Options.KeepEach > 0 { // a recipe may notice what is saved and removed
+			before = nil
+		}
+		if err == nil && problem == "" {
 			same := !slices.ContainsFunc(ranks, func(r int) bool { return !at[r].Stop.Moment.SameLocals(*to[r]) })
-			last := before.From == nil
+			last := w.from.From == nil
 			if !same && last && !s.loose {
 				s.loose = true
 				say.tell("some variables have other values in each repetition, such as a time: they may not be what they were")
@@ -273,7 +277,9 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 	}
 	if each := s.perUpdate(); each > 0 && to != nil {
 		took := each * float64(to.Updates-a.Updates)
-		a.Options.KeepEach = int64(math.Ceil(max(1/each, float64(to.Updates-a.Updates)/statesAtMost)))
+		if from.own {
+			a.Options.KeepEach, a.Options.Keep = int64(math.Ceil(1/each)), statesAtMost
+		}
 		if text += ": less than 0.1 s of computation"; took >= 0.1 {
 			text = strings.Replace(text, "less than 0.1", fmt.Sprintf("about %.1f", took), 1)
 		}
@@ -288,8 +294,8 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 	return w, nil
 }
 
-// statesAtMost limits how many states a repetition saves: one for each second of work, or fewer.
-const statesAtMost = 64
+// statesAtMost limits how many states of a repetition are kept, of which it saves one each second of work: the latest ones.
+const statesAtMost = 8
 
 // perUpdate is about how many seconds of computation an update of the parameters takes; 0: unknown.
 func (s *Session) perUpdate() float64 {
