@@ -339,26 +339,28 @@ func (t blocks) byStep() (is bool, err error) {
 	return is, err
 }
 
-// summary sums up points of a metric; step and time are those of its last value.
+// summary sums up points of a metric. First and Last are values of the lowest rank that recorded any: in which order ranks record is
+// chance. step and time are those of the last value.
 type summary struct {
 	MetricSummary
-	step, time int64
+	rank, step, time int64
 }
 
 func add(summaries map[int64]*summary, p *numbered, byStep bool) {
+	v := records.Float(p.value)
 	s := summaries[p.metric]
 	if s == nil {
-		v := records.Float(p.value)
-		summaries[p.metric] = &summary{MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}, p.step, p.time}
+		summaries[p.metric] = &summary{MetricSummary{First: v, Last: v, Min: v, Max: v, Count: 1}, p.rank, p.step, p.time}
 		return
 	}
-	last := s.Last
 	s.add(p.value)
-	if byStep && cmp.Or(cmp.Compare(p.step, s.step), cmp.Compare(p.time, s.time), cmp.Compare(p.value, float64(last))) < 0 {
-		s.Last = last
+	switch {
+	case p.rank > s.rank, p.rank == s.rank && byStep && cmp.Or(cmp.Compare(p.step, s.step), cmp.Compare(p.time, s.time), cmp.Compare(v, s.Last)) < 0:
 		return
+	case p.rank < s.rank:
+		s.First = v
 	}
-	s.step, s.time = p.step, p.time
+	s.Last, s.rank, s.step, s.time = v, p.rank, p.step, p.time
 }
 
 // merge adds later values to the run's summaries.
@@ -369,14 +371,17 @@ func (t blocks) merge(tx *sql.Tx, summaries map[int64]*summary, byStep bool) (er
 	if byStep {
 		later = "(excluded.last_step, excluded.last_time, coalesce(excluded.last, -9e999)) >= (last_step, last_time, coalesce(last, -9e999))"
 	}
-	merge := try.To(tx.Prepare(`INSERT INTO run_metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT DO UPDATE SET last = iif(` + later + `, excluded.last, last), last_step = iif(` + later + `, excluded.last_step, last_step),
-		last_time = iif(` + later + `, excluded.last_time, last_time), count = count + excluded.count,
+	lower := "coalesce(excluded.rank < rank, FALSE)"
+	last := lower + " OR coalesce(excluded.rank = rank, TRUE) AND " + later // an older drun did not note the rank
+	merge := try.To(tx.Prepare(`INSERT INTO run_metrics (run, metric, first, last, min, max, count, last_step, last_time, rank) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET first = iif(` + lower + `, excluded.first, first), last = iif(` + last + `, excluded.last, last),
+		last_step = iif(` + last + `, excluded.last_step, last_step), last_time = iif(` + last + `, excluded.last_time, last_time),
+		count = count + excluded.count, rank = min(rank, excluded.rank),
 		min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),
 		max = max(coalesce(max, excluded.max), coalesce(excluded.max, max))`))
 	defer merge.Close()
 	for metric, s := range summaries {
-		try.To(merge.Exec(t.run, metric, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count, s.step, s.time))
+		try.To(merge.Exec(t.run, metric, column(s.First), column(s.Last), column(s.Min), column(s.Max), s.Count, s.step, s.time, s.rank))
 	}
 	return nil
 }

@@ -191,16 +191,21 @@ func TestSupersededAtRandom(t *testing.T) {
 			}
 		}
 		var kinds [2][]string
-		want := map[string]*MetricSummary{}
+		want, lowest := map[string]*MetricSummary{}, map[string]int{}
 		for _, p := range model {
 			kind := 0
 			if p.superseded {
 				kind = 1
 			} else if s := want[p.Name]; s != nil {
-				s.add(p.Value)
+				if s.add(p.Value); p.Rank < lowest[p.Name] {
+					s.First, lowest[p.Name] = records.Float(p.Value), p.Rank
+				}
+				if p.Rank == lowest[p.Name] {
+					s.Last = records.Float(p.Value)
+				}
 			} else {
 				v := records.Float(p.Value)
-				want[p.Name] = &MetricSummary{v, v, v, v, 1}
+				want[p.Name], lowest[p.Name] = &MetricSummary{v, v, v, v, 1}, p.Rank
 			}
 			kinds[kind] = append(kinds[kind], describe(p.Point))
 		}

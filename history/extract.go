@@ -272,12 +272,16 @@ func (db *DB) SummariesHold(run int64) (_ bool, err error) {
 	defer try.Caught(&err)
 	d := try.To(db.Get(run))
 	byStep := try.To(blocks{db.sql, run}.byStep())
+	ranked := try.To(sqldb.Column[string](db.sql, "SELECT name FROM metric_names JOIN run_metrics ON id = metric WHERE run = ? AND rank IS NOT NULL", run))
 	numbers, sums := map[string]int64{}, map[int64]*summary{}
 	for _, p := range try.To(db.Points(run)) {
+		if !slices.Contains(ranked, p.Name) {
+			p.Rank = 0 // an older drun took the order of recording
+		}
 		if _, known := numbers[p.Name]; !known {
 			numbers[p.Name] = int64(len(numbers))
 		}
-		add(sums, &numbered{metric: numbers[p.Name], step: p.Step, time: p.Time.UnixMicro(), value: p.Value}, byStep)
+		add(sums, &numbered{metric: numbers[p.Name], rank: int64(p.Rank), step: p.Step, time: p.Time.UnixMicro(), value: p.Value}, byStep)
 	}
 	for name, s := range d.Metrics {
 		n, known := numbers[name]

@@ -20,7 +20,7 @@ import (
 // MetricSummary summarizes a metric. Min and Max ignore NaN, and are NaN if all values are.
 type MetricSummary struct {
 	First records.Float `json:"first"`
-	Last  records.Float `json:"last"` // the value recorded last
+	Last  records.Float `json:"last"` // as First, of the lowest rank that recorded the metric, in the order of recording
 	Min   records.Float `json:"min"`
 	Max   records.Float `json:"max"`
 	Count int64         `json:"count"`
@@ -28,7 +28,6 @@ type MetricSummary struct {
 
 func (s *MetricSummary) add(v float64) {
 	f := records.Float(v)
-	s.Last = f
 	s.Count++
 	if f < s.Min || math.IsNaN(float64(s.Min)) {
 		s.Min = f

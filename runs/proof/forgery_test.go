@@ -73,8 +73,8 @@ func (f *forgery) sql(statement string, args ...any) {
 // summarise makes the summaries fit the points.
 func (f *forgery) summarise() {
 	f.sql(`UPDATE run_metrics AS s SET (min, max, count) = (SELECT min(value), max(value), count(*) FROM metrics m WHERE m.name = (SELECT name FROM metric_names n WHERE n.id = s.metric));
-		UPDATE run_metrics AS s SET last = (SELECT value FROM metrics m WHERE m.name = (SELECT name FROM metric_names n WHERE n.id = s.metric) ORDER BY seq DESC LIMIT 1),
-			first = (SELECT value FROM metrics m WHERE m.name = (SELECT name FROM metric_names n WHERE n.id = s.metric) ORDER BY seq LIMIT 1)`)
+		UPDATE run_metrics AS s SET last = (SELECT value FROM metrics m WHERE m.name = (SELECT name FROM metric_names n WHERE n.id = s.metric) ORDER BY rank, seq DESC LIMIT 1),
+			first = (SELECT value FROM metrics m WHERE m.name = (SELECT name FROM metric_names n WHERE n.id = s.metric) ORDER BY rank, seq LIMIT 1)`)
 }
 
 // pack makes the forged pack.
