@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"drun/internal/try"
@@ -24,7 +25,7 @@ var commands = map[string]func(context.Context, []string, io.Writer) error{
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	run := func(ctx context.Context, _ []string, _ io.Writer) error { return bench(ctx) }
 	arguments := os.Args[1:]

@@ -435,8 +435,3 @@ func (r *copiedRun) redact() error {
 	r.Command = sqldb.JSON(secret.Arguments(command))
 	return err
 }
-
-// Empty reports whether a delta says no more than that the run is still as it was.
-func (d *Delta) Empty() bool {
-	return len(d.Series.Name) == 0 && len(d.Batch.Lines) == 0 && d.Superseded == nil && !d.Whole
-}

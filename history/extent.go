@@ -19,8 +19,6 @@ type Extent struct {
 	Name        string    `json:"name"`
 	Project     string    `json:"project"`
 	Status      Status    `json:"status"`
-	Copied      bool      `json:"copied"` // it was not recorded there
-	Trashed     bool      `json:"trashed"`
 	Batch       int64     `json:"batch"` // number of the last that is there completely
 	Points      int64     `json:"points"`
 	Superseded  int64     `json:"superseded"` // of these points
@@ -28,7 +26,6 @@ type Extent struct {
 	Snapshots   int64     `json:"snapshots"`
 	Reached     []Reached `json:"reached"`
 	Checkpoints []int64   `json:"checkpoints"` // their steps
-	Attempts    []string  `json:"attempts"`    // when they began
 }
 
 // Reached is how many rows of a table there are of an attempt and a rank, and which is the last. Of artifacts, which may be
@@ -68,10 +65,10 @@ func (db *DB) Extent(uid string) (e Extent, err error) {
 
 func extent(in sqldb.Queryer, uid string) (e Extent, err error) {
 	defer try.Caught(&err)
-	e = Extent{UID: uid, Reached: []Reached{}, Checkpoints: []int64{}, Attempts: []string{}}
+	e = Extent{UID: uid, Reached: []Reached{}, Checkpoints: []int64{}}
 	try.Ok(sqldb.Each(in, func(rows *sql.Rows) error {
-		return rows.Scan(&e.ID, &e.Name, &e.Project, &e.Status, &e.Copied, &e.Trashed, &e.Batch, &e.Lines, &e.Snapshots)
-	}, `SELECT id, name, coalesce(project_name, ''), status, owner IS NOT NULL, trashed IS NOT NULL, batch,
+		return rows.Scan(&e.ID, &e.Name, &e.Project, &e.Status, &e.Batch, &e.Lines, &e.Snapshots)
+	}, `SELECT id, name, coalesce(project_name, ''), status, batch,
 		(SELECT count(*) FROM logs l WHERE l.run = runs.id), (SELECT count(*) FROM snapshots s WHERE s.run = runs.id) FROM runs WHERE uid = ?`, uid))
 	if e.ID == 0 {
 		return e, nil
@@ -93,7 +90,6 @@ func extent(in sqldb.Queryer, uid string) (e Extent, err error) {
 		e.Reached = append(e.Reached, Reached{"artifacts", 0, 0, list[last].Time.UnixMicro(), sums[last]})
 	}
 	e.Checkpoints = try.To(sqldb.Column[int64](in, "SELECT step FROM checkpoints WHERE run = ? ORDER BY step", e.ID))
-	e.Attempts = try.To(sqldb.Column[string](in, "SELECT started FROM attempts WHERE run = ? ORDER BY attempt", e.ID))
 	return e, nil
 }
 
