@@ -187,6 +187,10 @@ func TestRunTabs(t *testing.T) {
 // A sweep has its best cells first, and says which parameter mattered.
 func TestSweepOfRuns(t *testing.T) {
 	home := learned(t, 24)
+	c, base := client(t, serve(t, home))
+	if _, body, _ := get(t, c, base+"/api/v1/sweeps"); !strings.Contains(body, `"runs":[{"id":1,"name":"run-0",`) {
+		t.Errorf("the runs do not begin with the oldest: %s", body)
+	}
 	p := browse(t, serve(t, home))
 	p.open("/sweep.html")
 	p.until(`document.querySelector("#sweeps tbody tr")?.innerText.includes("it's\t24 of 24")`)
