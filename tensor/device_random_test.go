@@ -462,28 +462,37 @@ var operations = map[string]func(d *draw) results{
 	"conv3d": func(d *draw) results {
 		return single(Conv3d(d.real(2, 2, 5, 6, 4), d.real(3, 2, 2, 3, 2), d.maybe(d.real(3)), [3]int{1, 2, 1}, [3]int{1, 0, 1}, [3]int{1, 1, 1}, 1))
 	},
-	"recurrent": func(d *draw) results {
+	"lstm":              recurrentOf(false, LSTM),
+	"gru":               recurrentOf(false, GRU),
+	"rnn":               recurrentOf(false, RNNTanh, RNNRelu),
+	"lstm with lengths": recurrentOf(true, LSTM),
+	"gru with lengths":  recurrentOf(true, GRU),
+}
+
+// recurrentOf is a layer of one of these cells, on sequences with lengths of their own or none.
+func recurrentOf(lengths bool, cells ...Cell) func(d *draw) results {
+	return func(d *draw) results {
 		steps, n, in, w := d.upTo(3), d.upTo(4), d.upTo(5), d.upTo(5)
-		cell := []Cell{LSTM, GRU, RNNTanh, RNNRelu}[d.rng.IntN(4)]
+		cell := cells[d.rng.IntN(len(cells))]
 		gates := gatesOf(cell) * w
 		var c0 *Tensor
 		if cell == LSTM {
 			c0 = d.leaf(n, w)
 		}
-		var lengths []int64
-		if d.coin() {
-			for range n {
-				lengths = append(lengths, int64(d.upTo(steps)))
+		var ends []int64
+		for range n {
+			if lengths {
+				ends = append(ends, int64(d.upTo(steps)))
 			}
 		}
 		y, h, c, err := Recurrent(cell, d.leaf(steps, n, in), d.leaf(n, w), c0,
-			RNNWeights{d.leaf(gates, in), d.leaf(gates, w), d.leaf(gates), d.leaf(gates)}, lengths, d.coin())
+			RNNWeights{d.leaf(gates, in), d.leaf(gates, w), d.leaf(gates), d.leaf(gates)}, ends, d.coin())
 		out := append(single(y, err), h)
 		if c != nil {
 			out = append(out, c)
 		}
 		return out
-	},
+	}
 }
 
 // fromStart makes indices that count from the end count from the start.
