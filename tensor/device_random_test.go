@@ -472,7 +472,7 @@ var operations = map[string]func(d *draw) results{
 // recurrentOf is a layer of one of these cells, on sequences with lengths of their own or none.
 func recurrentOf(lengths bool, cells ...Cell) func(d *draw) results {
 	return func(d *draw) results {
-		steps, n, in, w := d.upTo(3), d.upTo(4), d.upTo(5), d.upTo(5)
+		steps, n, in, w := 1+d.upTo(3), d.upTo(4), d.upTo(5), d.upTo(5)
 		cell := cells[d.rng.IntN(len(cells))]
 		gates := gatesOf(cell) * w
 		var c0 *Tensor
@@ -480,9 +480,9 @@ func recurrentOf(lengths bool, cells ...Cell) func(d *draw) results {
 			c0 = d.leaf(n, w)
 		}
 		var ends []int64
-		for range n {
+		for i := range n {
 			if lengths {
-				ends = append(ends, int64(d.upTo(steps)))
+				ends = append(ends, int64(1+i%steps))
 			}
 		}
 		y, h, c, err := Recurrent(cell, d.leaf(steps, n, in), d.leaf(n, w), c0,
