@@ -131,7 +131,7 @@ func buildBoth(ctx context.Context, folder, committed, uncommitted string) (err 
 
 // withoutDigests changes the source of the digests so that there are none.
 func withoutDigests(source []byte) ([]byte, error) {
-	const add = "\nfunc (d *digests) add(parts [][]byte) error {\n"
+	const add = "\nfunc (d *digests) add(parts []starlib.Memory) error {\n"
 	if bytes.Count(source, []byte(add)) != 1 {
 		return nil, fmt.Errorf("the digests of updates are no longer made by%s", add)
 	}

@@ -80,6 +80,7 @@ type Replica struct {
 	Calls string          // the calls that led there
 	Nth   int             // which of those that the same calls made
 	Steps int64           // in this process
+	State func() []Memory // what the optimizer knows of the parameters, such as averages; nil: before its first step, and where ranks divide it
 }
 
 // Parallel returns how many extra threads may work for the rank, such as those that read ahead.

@@ -136,13 +136,17 @@ func (c *coordinator) apart(d *difference) *engine.Failure {
 	if d.agreed == 0 {
 		before = "before the first update"
 	}
-	what := fmt.Sprintf("the parameters of ranks %d and %d, which were equal %s, differ after update %d", d.ranks[0], d.ranks[1], before, d.steps)
+	of := "the parameters"
+	if d.update > 0 {
+		of = "the optimizers' states" // which a save has compared
+	}
+	what := fmt.Sprintf("%s of ranks %d and %d, which were equal %s, differ after update %d", of, d.ranks[0], d.ranks[1], before, d.steps)
 	f := &engine.Failure{Rank: d.odd, Code: exit.RankLost, When: board.Now(), Doubt: &engine.Doubt{}}
 	if f.Rank < 0 {
 		f.Rank = board.Observer
 		what += ": a processor of one of them computed wrongly"
 	} else {
-		what = fmt.Sprintf("the parameters, which were equal on all ranks %s, differ from those of all others after update %d: a processor of this rank computed wrongly", before, d.steps)
+		what = fmt.Sprintf("%s, which were equal on all ranks %s, differ from those of all others after update %d: a processor of this rank computed wrongly", of, before, d.steps)
 	}
 	f.Message, f.Traceback = c.bundle.Fault(d.file, d.line, d.col, what)
 	return f

@@ -171,6 +171,14 @@ func TestAuditOfParameters(t *testing.T) {
 	if r, losses, said, _ := audited(t, 2, "0|update|13", nil); r.Code != exit.Done || r.Restarts != 1 || losses != want || !strings.Contains(said, "checkpoint.restore: step 6 of this run") {
 		t.Errorf("right before a save: code %d, %d restarts, the same bits %t:\n%s", r.Code, r.Restarts, losses == want, said)
 	}
+	// A wrong state of the optimizer is found before it is saved, though the parameters are still equal.
+	for _, ranks := range []int{2, 3} {
+		_, want, _, _ := audited(t, ranks, "", func(o *run.Options) { o.Audit = 0 })
+		r, losses, said, _ := audited(t, ranks, "1|optimizer's step|2", func(o *run.Options) { o.Audit = 1e-9 })
+		if r.Code != exit.Done || r.Restarts != 1 || losses != want || !strings.Contains(said, "the optimizers' states") {
+			t.Errorf("%d ranks, a state: code %d, %d restarts, the same bits %t:\n%s", ranks, r.Code, r.Restarts, losses == want, said)
+		}
+	}
 	// Before they are averaged, a wrong gradient makes all ranks wrong alike: only a second computation finds it.
 	if r, losses, said, _ := audited(t, 2, "1|product|16", func(o *run.Options) { o.Audit = 1e-9 }); r.Code != exit.Done || r.Restarts != 0 || losses == want {
 		t.Errorf("a gradient: %d restarts, the same bits %t:\n%s", r.Restarts, losses == want, said)

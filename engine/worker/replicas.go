@@ -55,9 +55,13 @@ func (r *replicas) stepped(of *starlib.Replica, params []starlib.Memory) {
 	}
 }
 
-// flush sends what has not been sent.
+// flush sends what has not been sent, and in an audit digests of the optimizers' states: a wrong one may show in the parameters only after
+// it was saved.
 func (r *replicas) flush() {
 	for _, made := range r.made {
+		if r.audit && made.State != nil {
+			r.tell(made.Replica, r.rank.Updates, sumOf(made.State()))
+		}
 		if !made.told {
 			made.told = true
 			r.tell(made.Replica, made.update, made.sum)

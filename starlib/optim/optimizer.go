@@ -190,18 +190,20 @@ func (o *Optimizer) update(thread *starlark.Thread, step func() error) (err erro
 		return nil
 	}
 	if o.replica != nil && o.replica.Steps == 0 {
-		try.Ok(o.rank.OnUpdate(thread, o.memory(), o.replica, true))
+		try.Ok(o.rank.OnUpdate(thread, memory(o.opt.Memory()), o.replica, true))
 	}
 	try.Ok(step())
 	o.step++
 	if o.replica != nil {
-		o.replica.Steps++
+		if o.replica.Steps++; o.replica.State == nil && o.partner == nil {
+			o.replica.State = func() []starlib.Memory { return memory(o.opt.Moments()) }
+		}
 	}
-	return o.rank.OnUpdate(thread, o.memory(), o.replica, false)
+	return o.rank.OnUpdate(thread, memory(o.opt.Memory()), o.replica, false)
 }
 
-func (o *Optimizer) memory() []starlib.Memory {
-	return each.Of(o.opt.Memory(), func(m tensor.Contents) starlib.Memory { return m })
+func memory(parts []tensor.Contents) []starlib.Memory {
+	return each.Of(parts, func(m tensor.Contents) starlib.Memory { return m })
 }
 
 // Tensors returns the optimizer as the tensor package knows it, for instance for the

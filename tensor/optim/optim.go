@@ -267,6 +267,14 @@ func (o *Optimizer) Memory() []tensor.Contents {
 	return each.Of(o.flats, func(f *flat) tensor.Contents { return tensor.ContentsOf(f.Data) })
 }
 
+// Moments returns what the optimizer knows of its parameters, such as averages of their gradients, as Memory does.
+func (o *Optimizer) Moments() (all []tensor.Contents) {
+	for _, f := range o.flats {
+		all = append(all, each.Of(f.buffers, tensor.ContentsOf)...)
+	}
+	return all
+}
+
 // Shard keeps only part own of the optimizer's state, cut into parts: Step then updates that part of the parameters,
 // and leaves the rest to the other ranks of the set. State returns shares.
 func (o *Optimizer) Shard(own, parts int, set string) (err error) {
