@@ -21,7 +21,7 @@ func TestProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{`pack`, `audit cnn`, `audit gpt`} {
-		if !regexp.MustCompile(`(?m)^` + line + ` ?: \d+\.\d+ \(.* to .*\), bar 1\.\d+: \S+ m?s beside \S+ m?s$`).MatchString(out.String()) {
+		if !regexp.MustCompile(`(?m)^` + line + ` ?: \d+\.\d+ \(.* to .*\), bar 1\.\d+: \S+ [mµ]?s beside \S+ [mµ]?s$`).MatchString(out.String()) {
 			t.Errorf("no line of %s:\n%s", line, out.String())
 		}
 	}
