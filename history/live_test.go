@@ -152,3 +152,36 @@ func TestDoingBesideSlowReaders(t *testing.T) {
 		t.Errorf("the end took %v", took)
 	}
 }
+
+// From another machine that shares the home, where no socket reaches, an agent is asked and answers by files.
+func TestDoingFromAnotherMachine(t *testing.T) {
+	home := t.TempDir()
+	db := open(t, home)
+	r := begin(t, db, RunInfo{})
+	r.Answer(func(context.Context) (*records.Snapshot, error) {
+		return &records.Snapshot{Time: time.Now(), Ranks: []records.RankState{{Rank: 3, State: "waiting"}}}, nil
+	})
+	_, err := db.sql.Exec("UPDATE runs SET host = 'elsewhere' WHERE id = ?", r.ID)
+	ok(t, err)
+	socket := db.livePath(r.UID)
+	ok(t, os.Rename(socket, socket+".away"))
+	var asking sync.WaitGroup
+	for range 4 {
+		asking.Go(func() {
+			began := time.Now()
+			s, err := db.Doing(t.Context(), r.ID)
+			if err != nil || len(s.Ranks) != 1 || s.Ranks[0].Rank != 3 || s.Time.Before(began) {
+				t.Errorf("%+v, %v, asked at %v", s, err, began)
+			}
+		})
+	}
+	asking.Wait()
+	ok(t, os.Rename(socket+".away", socket))
+	ok(t, r.Write(&Batch{End: &End{Status: Done}}))
+	if left, err := os.ReadDir(filepath.Join(home, "locks")); err != nil || len(left) != 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	if err := rewrite(socket+askSuffix, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a question makes a file: %v", err)
+	}
+}

@@ -164,8 +164,9 @@ func (db *DB) markLost() error {
 		try.Ok(sqldb.Each(tx, func(rows *sql.Rows) error {
 			var uid string
 			err := rows.Scan(&uid)
-			os.Remove(db.livePath(uid))
-			os.Remove(db.debugPath(uid))
+			for _, suffix := range []string{"", debugSuffix, askSuffix, toldSuffix} {
+				os.Remove(db.livePath(uid) + suffix)
+			}
 			return err
 		}, "SELECT uid FROM runs WHERE status = 'running' AND id IN (SELECT value FROM json_each(?))", set))
 		for _, table := range []string{"runs SET status = 'lost' WHERE id", "attempts SET status = 'lost' WHERE run"} {
@@ -221,6 +222,7 @@ type live struct {
 	file     os.FileInfo
 	now      func(context.Context) (*records.Snapshot, error)
 	slots    chan struct{}
+	stop     func() // ends what looks for questions in a file
 
 	mu    sync.Mutex
 	text  []byte // the latest answer
@@ -261,6 +263,12 @@ func listen(path string, now func(context.Context) (*records.Snapshot, error)) *
 		return nil
 	}
 	go l.serve()
+	ctx, cancel := context.WithCancel(context.Background())
+	l.stop = cancel
+	for _, suffix := range []string{askSuffix, toldSuffix} {
+		_ = os.WriteFile(path+suffix, nil, 0o600) // else it can be asked on this machine alone
+	}
+	go l.hear(ctx.Done())
 	return l
 }
 
@@ -342,7 +350,10 @@ func (l *live) gone() bool {
 func (l *live) close() {
 	if !l.gone() {
 		os.Remove(l.path)
+		os.Remove(l.path + askSuffix)
+		os.Remove(l.path + toldSuffix)
 	}
+	l.stop()
 	l.listener.Close()
 }
 
@@ -352,22 +363,36 @@ type SilentError struct{ Why, Do string }
 func (e *SilentError) Error() string { return e.Why }
 func (e *SilentError) Hint() string  { return e.Do }
 
+// distant is the error of an agent on another machine.
+type distant struct {
+	*SilentError
+	socket string // its path
+}
+
+func (d *distant) Unwrap() error { return d.SilentError }
+
 // Doing asks the agent of a running run what its ranks do now; nil: they have not started, or have ended. The error
 // is a *SilentError if the agent cannot be asked: it is gone, stopped, or on another machine.
 func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, liveWithin+time.Second)
 	defer cancel()
 	conn, pid, err := db.callAgent(ctx, id)
-	if err != nil {
+	var text []byte
+	if far := (*distant)(nil); errors.As(err, &far) {
+		if text, err = askFile(ctx, far.socket); err != nil {
+			return nil, far.SilentError
+		}
+	} else if err == nil {
+		defer conn.Close()
+		deadline, _ := ctx.Deadline()
+		_ = conn.SetDeadline(deadline)
+		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+		defer stop()
+		text, err = io.ReadAll(io.LimitReader(conn, liveBytes))
+	} else {
 		return nil, err
 	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	_ = conn.SetDeadline(deadline)
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	var a liveAnswer
-	text, err := io.ReadAll(io.LimitReader(conn, liveBytes))
 	if err == nil {
 		err = json.Unmarshal(text, &a)
 	}
@@ -407,7 +432,7 @@ func (db *DB) callAgentAt(ctx context.Context, id int64, suffix string) (conn ne
 	quit := fmt.Sprintf("kill -QUIT %d has the run record what its ranks are doing", pid)
 	switch {
 	case host != own:
-		return nil, 0, &SilentError{fmt.Sprintf("the run goes on at %s, and its ranks can be asked only there", host), "start drun ui there; " + quit}
+		return nil, 0, &distant{&SilentError{fmt.Sprintf("the run goes on at %s, and its ranks can be asked only there", host), "start drun ui there; " + quit}, db.livePath(uid)}
 	case errors.Is(err, os.ErrPermission):
 		return nil, 0, &SilentError{"the run belongs to another user, and only that user can ask its ranks", "start drun ui as that user"}
 	}

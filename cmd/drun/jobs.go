@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,14 +9,15 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
+
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"drun/engine/launch"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -283,30 +283,53 @@ func newJobsFollow() *cobra.Command {
 			signal.Ignore(syscall.SIGHUP)
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			f := submit.Follower{Home: homeOf(cmd), Pull: func(ctx context.Context, from submit.Source, uids []string) error {
-				return fetch(ctx, homeOf(cmd), from, uids)
-			}}
-			return f.Run(ctx)
+			p := &puller{home: homeOf(cmd)}
+			defer p.lines.Range(func(_, l any) bool { l.(*line).close(); return true })
+			return (&submit.Follower{Home: p.home, Pull: p.pull}).Run(ctx)
 		},
 	}
 }
 
-// fetch copies what runs have recorded since it was asked last, without the weights of their checkpoints.
-func fetch(ctx context.Context, home string, from submit.Source, uids []string) (err error) {
+// puller copies what the runs of jobs record into a home, and answers there for what their ranks do.
+type puller struct {
+	home  string
+	lines sync.Map // *line by submit.Source
+}
+
+// line is the connection to where runs are recorded. One goroutine at a time uses it.
+type line struct {
+	here    *transfer.Home
+	there   transfer.Side
+	answers map[string]func() // by uid; each ends an answer
+}
+
+func (l *line) close() {
+	for _, end := range l.answers {
+		end()
+	}
+	_, _ = l.there.Close(), l.here.Close()
+}
+
+// pull copies what runs have recorded since it was asked last, without the weights of their checkpoints.
+func (p *puller) pull(ctx context.Context, from submit.Source, uids []string) (err error) {
 	defer try.Caught(&err)
 	ctx = transfer.Local(ctx)
-	var there transfer.Side
-	if from.Host == "" {
-		if there, err = transfer.OpenHome(from.Home, false); errors.As(err, new(*history.ErrNone)) {
+	open, _ := p.lines.Load(from)
+	l, is := open.(*line)
+	if !is {
+		there, err := sideOf(from, false)
+		if errors.As(err, new(*history.ErrNone)) {
 			return nil // no run has begun
 		}
-	} else {
-		ssh := slices.Concat(strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh")), launch.SSHOptions)
-		there, err = transfer.OverSSH(ssh, from.Host, from.Drun, from.Home, false)
+		try.Ok(err)
+		l = &line{there: there, here: try.To(transfer.OpenHome(p.home, true)), answers: map[string]func(){}}
+		p.lines.Store(from, l)
 	}
-	try.Ok(err)
-	defer there.Close()
-	found, err := transfer.States(ctx, there, uids)
+	defer try.CaughtOr(&err, func() { // the next call opens it anew
+		l.close()
+		p.lines.Delete(from)
+	})
+	found, err := transfer.States(ctx, l.there, uids)
 	if errors.As(err, new(*history.NotFound)) {
 		return nil
 	}
@@ -314,9 +337,29 @@ func fetch(ctx context.Context, home string, from submit.Source, uids []string) 
 	var runs []transfer.Found
 	for _, s := range found {
 		runs = append(runs, transfer.Found{ID: s.ID, UID: s.UID, Name: s.Name})
+		if l.answers[s.UID] == nil {
+			l.answers[s.UID] = l.here.Writer().AnswerFor(s.UID, func(ctx context.Context) (*records.Snapshot, error) { return transfer.Doing(transfer.Local(ctx), l.there, s.UID) })
+		}
 	}
-	here := try.To(transfer.OpenHome(home, true))
-	defer here.Close()
-	_, err = transfer.Copy(ctx, there, here, runs, transfer.Options{Weights: "none", Quick: true, Say: func(string) {}})
+	for uid, end := range l.answers {
+		if end == nil || !slices.Contains(uids, uid) {
+			delete(l.answers, uid)
+			if end != nil {
+				end()
+			}
+		}
+	}
+	_, err = transfer.Copy(ctx, l.there, l.here, runs, transfer.Options{Weights: "none", Quick: true, Say: func(string) {}})
 	return err
+}
+
+// sideOf opens where the runs of jobs are recorded.
+func sideOf(from submit.Source, write bool) (transfer.Side, error) {
+	switch {
+	case from.Server != "":
+		return serverAt(from.Server)
+	case from.Host == "":
+		return transfer.OpenHome(from.Home, write)
+	}
+	return transfer.OverSSH(submit.SSH(from.Host), from.Host, from.Drun, from.Home, write)
 }

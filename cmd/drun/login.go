@@ -81,6 +81,23 @@ func addressOf(text string) (string, error) {
 
 // dialWithin is how long a server that is off may leave an attempt to connect without an answer.
 const dialWithin = 5 * time.Second
+// tokenFor is this user's token for a server; "": there is none.
+func tokenFor(address string) (string, error) {
+	known, err := readLogins()
+	return cmp.Or(os.Getenv("DRUN_TOKEN"), known.Tokens[address]), err
+}
+
+// followed is the address of the server that runs follow to, by the flag --server; "": there is none.
+func followed(flag string) (_ string, err error) {
+	defer try.Caught(&err)
+	if flag == "" {
+		flag = try.To(readLogins()).Follow
+	}
+	if flag == "" || flag == "none" {
+		return "", nil
+	}
+	return addressOf(flag)
+}
 
 // serverAt is the server with an address, and this user's token.
 func serverAt(address string) (*transfer.Remote, error) {
@@ -88,11 +105,11 @@ func serverAt(address string) (*transfer.Remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := readLogins()
+	token, err := tokenFor(address)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: dialWithin}).DialContext
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return transfer.NewRemote(client, address, cmp.Or(os.Getenv("DRUN_TOKEN"), known.Tokens[address])), err
+	return transfer.NewRemote(client, address, token), err
 }
 
 func newLogin() *cobra.Command {
@@ -175,14 +192,10 @@ func (s *serverFlags) follow(cmd *cobra.Command, o *run.Options) (end func(), er
 		try.Ok(history.CheckProject(s.project))
 		o.ProjectName = s.project
 	}
-	address := s.server
+	address := try.To(followed(s.server))
 	if address == "" {
-		address = try.To(readLogins()).Follow
-	}
-	if address == "" || address == "none" {
 		return func() {}, nil
 	}
-	address = try.To(addressOf(address))
 	errs := cmd.ErrOrStderr()
 	f := &transfer.Follower{Home: o.Home, Server: address, Weights: s.weights, Open: func() (*transfer.Remote, error) { return serverAt(address) },
 		Say: func(text string) { fmt.Fprintln(errs, text) }}

@@ -139,8 +139,7 @@ func sideAt(cmd *cobra.Command, where string, write bool) (transfer.Side, error)
 			return nil, usage("", "%s is this home itself", where)
 		} else if targets, _ := submit.ReadTargets(submit.TargetsFile()); errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(targets, func(t *submit.Target) bool { return t.Name == where && t.Get("host") != "" }) {
 			t, _ := submit.FindTarget(targets, where)
-			from := submit.SourceOn(t, version())
-			return transfer.OverSSH(strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh")), from.Host, from.Drun, from.Home, write)
+			return sideOf(submit.SourceOn(t), write)
 		} else if errors.Is(err, fs.ErrNotExist) && write {
 			if _, err := os.Stat(filepath.Dir(filepath.Clean(where))); err != nil {
 				return nil, usage("make it first, so that a misspelt name makes no home", "the folder of %s does not exist", where)

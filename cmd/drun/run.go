@@ -50,7 +50,7 @@ func newRun() *cobra.Command {
 			o.Recipe, o.Nproc = args[0], n
 			file, own := try.To2(submit.ReadFile(o.Recipe))
 			if file != nil {
-				o.Capture(file.Bundle())
+				o.Capture(&file.Bundle)
 				o.UID, o.Sweep, o.Name = own.UID, file.Sweep, cmp.Or(o.Name, own.Name)
 			}
 			o.LogFiles = try.To(logs.files())

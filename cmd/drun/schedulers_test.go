@@ -61,6 +61,7 @@ func launched(t *testing.T, script string, files map[string]string) {
 		env.Setenv("TESTDATA", testdata)
 		env.Setenv("SLURM_LIMIT", os.Getenv("SLURM_LIMIT"))
 		env.Setenv("SLURM_ACCOUNTING", os.Getenv("SLURM_ACCOUNTING"))
+		env.Setenv("SLURMD_TIMEOUT", os.Getenv("SLURMD_TIMEOUT"))
 		// Open MPI's mpirun, for root and on few cores.
 		env.Setenv("OMPI_ALLOW_RUN_AS_ROOT", "1")
 		env.Setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
@@ -162,6 +163,12 @@ func TestSlurmAccounting(t *testing.T) {
 	}
 	t.Setenv("SLURM_ACCOUNTING", "1")
 	inSlurm(t, "slurm-accounting.sh", nil)
+}
+
+// Nodes that lack a disk, and nodes that die: the run goes on elsewhere with the same bits.
+func TestSlurmNodes(t *testing.T) {
+	t.Setenv("SLURMD_TIMEOUT", "10")
+	inSlurm(t, "slurm-nodes.sh", nil)
 }
 
 // A sweep on Slurm is that of this machine, to the bit, although jobs are taken from their nodes.

@@ -86,6 +86,7 @@ type submission struct {
 	given     [][2]string // those of drun run, in their order
 	dry, wait bool
 	copies    []string
+	sums      string
 	set       map[string]*string // settings of the target
 }
 
@@ -98,6 +99,7 @@ func (s *submission) more(f *pflag.FlagSet) {
 		}
 	}
 	f.StringArrayVar(&s.copies, "copy", nil, "`file or folder` of the recipe's folder that goes along (repeatable); what arrives is checked by its SHA-256")
+	f.StringVar(&s.sums, "sums", "", "`file` of SHA-256 sums, as sha256sum prints them, of data on the target, which is compared before the job is queued; relative names are beneath the first --data")
 }
 
 // target finds a target, with the settings that flags give.
@@ -165,6 +167,17 @@ func (s *submission) request(cmd *cobra.Command, target, name string) (r *submit
 	} else if r.Ranks, err = strconv.Atoi(text); err != nil || r.Ranks < 1 || r.Ranks > run.MaxHere {
 		return nil, usage("the nodes of "+t.Name+" have other cores than this machine: give a number", "-n %s: a job for %s wants a number of ranks, 1 to %d", text, t.Name, run.MaxHere)
 	}
+	if s.sums != "" {
+		if r.Sums, err = readSmall(s.sums); err != nil || len(r.Sums) == 0 {
+			return nil, usage("for example sha256sum *.csv >sums, in the folder with the data", "--sums %s: it is empty, or cannot be read: %v", s.sums, err)
+		}
+	}
+	if t.Kind == "kubernetes" { // its runs come home from the server
+		r.Server = try.To(followed(get("server")))
+		if r.Token = try.To(tokenFor(r.Server)); r.Server != "" && r.Token == "" {
+			return nil, usage("drun login "+r.Server, "--server %s: there is no token for it, which the pods need", r.Server)
+		}
+	}
 	r.Threads, _ = strconv.Atoi(get("threads"))
 	if !f.Changed("grace") && t.Kind != submit.Local {
 		r.Grace = 90 * time.Second
@@ -227,6 +240,10 @@ func (s *submission) arguments(cmd *cobra.Command, r *submit.Request) error {
 		switch flag {
 		case "name", "nnodes":
 			continue // the job has them otherwise
+		case "server":
+			if r.Target.Kind == "kubernetes" {
+				continue
+			}
 		case "threads":
 			threads = true
 		case "params":
@@ -241,8 +258,9 @@ func (s *submission) arguments(cmd *cobra.Command, r *submit.Request) error {
 			if away && !filepath.IsAbs(text) {
 				return usage("--copy takes files of the recipe's folder along", "--%s %s: give the folder's whole path on %s", flag, text, r.Target.Name)
 			}
-			if away && flag == "data" {
-				r.Needs = append(r.Needs, text)
+			if flag == "data" {
+				folder := try.To(filepath.Abs(text))
+				r.Data = append(r.Data, folder)
 			}
 		case "resume":
 			if ext := filepath.Ext(text); away && (ext == ".safetensors" || ext == ".npz") {

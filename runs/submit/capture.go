@@ -9,6 +9,7 @@ import (
 	"drun/engine/recipe"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 // Environment variables with which a job's script tells drun run what it was submitted for: the file of the job, and which of
@@ -20,76 +21,62 @@ const (
 
 // File is what a job takes along for its runs, as JSON.
 type File struct {
-	Version int            `json:"version"`
-	Recipe  string         `json:"recipe"` // as the user named it
-	Dir     string         `json:"dir"`    // there, in which the recipe finds its data
-	Main    string         `json:"main"`
-	Project recipe.Project `json:"project"`
-	Sources []captured     `json:"sources"`
-	Runs    []Run          `json:"runs"` // one, or the cells of a sweep
-	Sweep   *records.Sweep `json:"sweep,omitempty"`
+	Version  int
+	Bundle   recipe.Bundle // Dir: there, in which the recipe finds its data
+	Contents [][]byte      // of its sources
+	Runs     []Run         // one, or the cells of a sweep
+	Sweep    *records.Sweep
 }
 
 // Run is what a run is called.
-type Run struct {
-	UID  string `json:"uid"`
-	Name string `json:"name"`
-}
+type Run struct{ UID, Name string }
 
-type captured struct {
-	Path    string `json:"path"`
-	Role    string `json:"role"`
-	Content []byte `json:"content"`
-}
+const fileVersion = 2
 
-const fileVersion = 1
-
-func newFile(b *recipe.Bundle, dir string) *File {
-	f := &File{Version: fileVersion, Recipe: b.Name, Dir: dir, Main: b.Main, Project: b.Project}
-	for _, s := range b.Sources {
-		f.Sources = append(f.Sources, captured{s.Path, s.Role, s.Content})
+// file is the job's file, as text.
+func (j *job) file() []byte {
+	f := &File{Version: fileVersion, Bundle: *j.Bundle, Runs: j.runs, Sweep: j.Info.Sweep}
+	if !Here(j.Target) {
+		f.Bundle.Dir = j.Dir
 	}
-	return f
-}
-
-// Bundle is the recipe as it was when the job was submitted.
-func (f *File) Bundle() *recipe.Bundle {
-	b := &recipe.Bundle{Name: f.Recipe, Dir: f.Dir, Main: f.Main, Project: f.Project}
-	for _, s := range f.Sources {
-		b.Sources = append(b.Sources, records.NewSource(s.Path, s.Role, s.Content))
+	if j.Cells != nil {
+		f.Sweep = j.Cells[0].Info.Sweep
 	}
-	return b
+	for _, s := range j.Bundle.Sources {
+		f.Contents = append(f.Contents, s.Content)
+	}
+	text, _ := json.Marshal(f) // plain data: it cannot fail
+	return text
 }
 
 // ReadFile reads the file of the job that this process runs a recipe for, and which run of it; nil: it runs for none.
-func ReadFile(recipe string) (*File, *Run, error) {
-	path := os.Getenv(FileVariable)
+func ReadFile(recipe string) (_ *File, _ *Run, err error) {
+	path, cell := os.Getenv(FileVariable), 1
 	if path == "" {
 		return nil, nil, nil
 	}
-	fault := func(err error) (*File, *Run, error) {
-		return nil, nil, exit.Errorf(exit.Usage, "the job's file, of %s: %w", FileVariable, err)
-	}
-	text, err := os.ReadFile(path)
+	defer func() {
+		if err != nil {
+			err = exit.Errorf(exit.Usage, "the job's file, of %s: %w", FileVariable, err)
+		}
+	}()
+	defer try.Caught(&err)
 	f := &File{}
-	if err == nil {
-		err = json.Unmarshal(text, f)
+	try.Ok(json.Unmarshal(try.To(os.ReadFile(path)), f))
+	if f.Version != fileVersion || len(f.Contents) != len(f.Bundle.Sources) {
+		return nil, nil, fmt.Errorf("%s was made by another version of drun", path)
 	}
-	if err == nil && f.Version != fileVersion {
-		err = fmt.Errorf("%s was made by another version of drun", path)
-	}
-	if err != nil {
-		return fault(err)
-	}
-	if f.Recipe != recipe {
+	if f.Bundle.Name != recipe {
 		return nil, nil, nil // another run, which the job's own script starts
 	}
-	cell := 1
+	for i, s := range f.Bundle.Sources {
+		f.Bundle.Sources[i] = records.NewSource(s.Path, s.Role, f.Contents[i])
+	}
 	if text := os.Getenv(CellVariable); text != "" {
 		cell, err = strconv.Atoi(text)
 	}
 	if err != nil || cell < 1 || cell > len(f.Runs) {
-		return fault(fmt.Errorf("%s: it has no run %q", path, os.Getenv(CellVariable)))
+		return nil, nil, fmt.Errorf("%s: it has no run %q", path, os.Getenv(CellVariable))
 	}
 	return f, &f.Runs[cell-1], nil
 }

@@ -3,7 +3,6 @@ package submit
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"drun/history"
 	"drun/internal/try"
 )
@@ -25,12 +22,14 @@ import (
 // waits for jobs does if it is gone; no terminal is needed.
 
 const (
-	pollSoon  = time.Second      // how often a scheduler is asked, while
-	soonFor   = 30 * time.Second // its jobs are this young, or have changed this lately;
-	pollLater = 5 * time.Second  // later;
-	pollLast  = time.Minute      // and at least, if it does not answer
-	lostAfter = 2 * time.Minute  // a job that its scheduler does not know is lost
-	handed    = 10 * time.Minute // after which a job that no scheduler was given never will be
+	lookEvery = 100 * time.Millisecond // how often it looks whether somebody has woken it
+	pollHere  = 200 * time.Millisecond // how often the queue here is looked at
+	pollSoon  = time.Second            // how often a scheduler is asked, while
+	soonFor   = 30 * time.Second       // its jobs are this young, or have changed this lately;
+	pollLater = 5 * time.Second        // later;
+	pollLast  = time.Minute            // and at least, if it does not answer
+	lostAfter = 2 * time.Minute        // a job that its scheduler does not know is lost
+	handed    = 10 * time.Minute       // after which a job that no scheduler was given never will be
 
 	again = "its nodes were taken back, and it goes on later: " // begins the reason why a job is pending that was running
 )
@@ -38,21 +37,33 @@ const (
 // Follower follows the jobs of a home.
 type Follower struct {
 	Home string
-	// Pull fetches runs, by their uids, from the home that a target's jobs have. Those that have not begun there are left out.
+	// Pull fetches runs, by their uids, from where a target's jobs record them. Those that have not begun there are left out.
 	Pull func(ctx context.Context, from Source, uids []string) error
 }
 
-// Source is a home of runs on a target.
+// Source is where runs of a target are recorded: a home, or a server.
 type Source struct {
-	Host string // "": this machine
-	Drun string // the program there
-	Home string
+	Host   string // "": this machine
+	Drun   string // the program there
+	Home   string
+	Server string // its address; "": the home
 }
 
-// SourceOn is the home of the runs of a target on another machine, where jobs of this version of drun have put it.
-func SourceOn(t *Target, version string) Source {
+// source is where the run of a job is recorded; nil: in the submitter's home, or where only pods reach it.
+func (s spec) source(home string) *Source {
+	switch own, err := filepath.Abs(home); {
+	case s.Server != "":
+		return &Source{Server: s.Server}
+	case s.Target.Kind != "slurm" || err == nil && s.Home == own:
+		return nil
+	}
+	return &Source{Host: s.Target.Get("host"), Drun: s.Drun, Home: s.Home}
+}
+
+// SourceOn is the home of the runs of a target on another machine, and the drun that was sent there last.
+func SourceOn(t *Target) Source {
 	root := strings.TrimRight(t.Get("folder"), "/")
-	return Source{t.Get("host"), cmp.Or(t.Get("drun"), root+"/bin/"+folderOf(version)+"/drun"), root + "/home"}
+	return Source{Host: t.Get("host"), Drun: cmp.Or(t.Get("drun"), root+"/bin/drun"), Home: root + "/home"}
 }
 
 // Run follows the jobs until all have ended. It returns at once if another process does so.
@@ -83,48 +94,45 @@ func unfinished(home string) (bool, error) {
 	return len(jobs) > 0, err
 }
 
+// asked is what is known of a target from asking it.
+type asked struct {
+	busy    bool
+	next    time.Time // to ask
+	changed time.Time // when its jobs did
+	failing time.Time // since when it does not answer; zero: it does
+}
+
 // answer is what came of asking a target.
 type answer struct {
-	target string
+	from   *asked
 	jobs   []*history.Job // that it was asked about
 	states map[int64]State
 	pulled error // why runs could not be fetched
 	err    error // why the scheduler did not answer
 }
 
-// asked is how a target is asked.
-type asked struct {
-	busy    bool
-	next    time.Time
-	changed time.Time
-	failing time.Time // since when it does not answer; zero: it does
-}
-
 func (f *Follower) follow(ctx context.Context) (err error) {
 	defer try.Caught(&err)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	try.Ok(os.MkdirAll(filepath.Join(f.Home, "jobs"), 0o700))
-	woken, stop := try.To2(watch(filepath.Join(f.Home, "jobs")))
-	defer stop()
 	db := try.To(history.Open(f.Home))
 	defer db.Close()
-	answers, over := make(chan answer), make(chan struct{}, 1)
-	targets := map[string]*asked{}
+	answers, targets := make(chan answer), map[string]*asked{}
 	for {
 		if db.Replaced() {
 			return nil
 		}
+		woken := os.Remove(wakeFile(f.Home)) == nil // before the jobs are read
 		jobs := try.To(db.Jobs(false))
 		if len(jobs) == 0 {
 			return nil
 		}
 		groups := map[string][]*history.Job{}
 		for _, j := range jobs {
+			s := specOf(j)
 			switch {
 			case j.Handle != "":
-				s := specOf(j)
-				key := s.Target.Kind + " " + j.Target + " " + s.Target.Get("host") + " " + s.Home
+				key := fmt.Sprint(s.Target.Kind, " ", j.Target, " ", s.Target.Get("host"), " ", s.Home, " ", s.Server)
 				groups[key] = append(groups[key], j)
 			case time.Since(j.Submitted) > handed:
 				j.State, j.Reason = history.Lost, "drun submit ended before the scheduler had taken it"
@@ -133,23 +141,19 @@ func (f *Follower) follow(ctx context.Context) (err error) {
 		}
 		wake := time.Now().Add(pollLast)
 		for key, group := range groups {
-			if specOf(group[0]).Target.Kind == Local {
-				try.Ok(f.queue(ctx, db, group, over))
-				continue
-			}
 			a := targets[key]
 			if a == nil {
-				a = &asked{changed: time.Now()}
+				a = &asked{}
 				targets[key] = a
 			}
 			if newest := group[len(group)-1].Submitted; newest.After(a.changed) {
 				a.changed, a.next = newest, time.Time{}
 			}
-			if !a.busy && !time.Now().Before(a.next) {
+			if !a.busy && (woken || !time.Now().Before(a.next)) {
 				a.busy = true
 				go func() {
 					select {
-					case answers <- f.ask(ctx, key, group):
+					case answers <- f.ask(ctx, a, group):
 					case <-ctx.Done():
 					}
 				}()
@@ -158,23 +162,24 @@ func (f *Follower) follow(ctx context.Context) (err error) {
 				wake = a.next
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-woken:
-		case <-over:
-		case <-time.After(time.Until(wake)):
-		case r := <-answers:
-			a := targets[r.target]
-			a.busy = false
-			try.Ok(f.told(db, groups[r.target], a, r))
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case r := <-answers:
+				try.Ok(f.told(db, r))
+				waiting = false
+			case <-time.After(lookEvery):
+				_, err := os.Stat(wakeFile(f.Home))
+				waiting = err != nil && time.Now().Before(wake)
+			}
 		}
 	}
 }
 
 // ask asks a target what has become of jobs, and fetches their runs.
-func (f *Follower) ask(ctx context.Context, key string, jobs []*history.Job) (r answer) {
-	r.target, r.jobs = key, jobs
+func (f *Follower) ask(ctx context.Context, a *asked, jobs []*history.Job) (r answer) {
+	r.from, r.jobs = a, jobs
 	s := specOf(jobs[0])
 	if r.states, r.err = schedulerOf(&s.Target).states(ctx, jobs); r.err != nil {
 		return r
@@ -185,26 +190,24 @@ func (f *Follower) ask(ctx context.Context, key string, jobs []*history.Job) (r 
 			uids = append(uids, j.UID)
 		}
 	}
-	if f.Pull != nil && len(uids) > 0 && s.Target.Kind == "slurm" && s.Home != absolute(f.Home) {
-		r.pulled = f.Pull(ctx, Source{s.Target.Get("host"), s.Drun, s.Home}, uids)
+	if from := s.source(f.Home); f.Pull != nil && len(uids) > 0 && from != nil {
+		r.pulled = f.Pull(ctx, *from, uids)
 	}
 	return r
 }
 
 // told records what a target has told of its jobs.
-func (f *Follower) told(db *history.DB, jobs []*history.Job, a *asked, r answer) (err error) {
+func (f *Follower) told(db *history.DB, r answer) (err error) {
 	defer try.Caught(&err)
-	problem := r.err
-	if problem == nil {
-		problem = r.pulled
-	}
-	now := time.Now()
-	if problem == nil {
+	a, now, problem := r.from, time.Now(), cmp.Or(r.err, r.pulled)
+	a.busy = false
+	switch {
+	case problem == nil:
 		a.failing = time.Time{}
-	} else if a.failing.IsZero() {
+	case a.failing.IsZero():
 		a.failing = now
 	}
-	for _, j := range jobs {
+	for _, j := range try.To(db.Jobs(false)) { // somebody may have asked for the end of one meanwhile
 		if !slices.ContainsFunc(r.jobs, func(k *history.Job) bool { return k.ID == j.ID }) {
 			continue // it is younger than the question
 		}
@@ -229,74 +232,24 @@ func (f *Follower) told(db *history.DB, jobs []*history.Job, a *asked, r answer)
 				j.Reason = again + j.Reason
 			}
 		}
-		j.Spec = s.text()
 		if j.State != was.State {
 			a.changed = now
 		}
-		if j.State != was.State || j.Reason != was.Reason || j.Spec != was.Spec {
+		if j.Spec = s.text(); j.State != was.State || j.Reason != was.Reason || j.Spec != was.Spec {
 			try.Ok(db.SetJob(j))
 		}
 	}
 	switch {
 	case problem != nil:
 		a.next = now.Add(min(max(now.Sub(a.failing), pollSoon), pollLast))
+	case len(r.jobs) > 0 && specOf(r.jobs[0]).Target.Kind == Local:
+		a.next = now.Add(pollHere)
 	case now.Sub(a.changed) < soonFor:
 		a.next = now.Add(pollSoon)
 	default:
 		a.next = now.Add(pollLater)
 	}
 	return nil
-}
-
-// queue looks at the jobs of this machine, and starts those for which there is room.
-func (f *Follower) queue(ctx context.Context, db *history.DB, jobs []*history.Job, over chan<- struct{}) (err error) {
-	defer try.Caught(&err)
-	q := local{}
-	states := try.To(q.states(ctx, jobs))
-	var waiting, running []*history.Job
-	for _, j := range jobs {
-		state := states[j.ID]
-		switch {
-		case state.Status == history.Pending && j.Asked != nil:
-			state = State{Status: history.Cancelled, Reason: "by drun jobs cancel"}
-		case state.Status == history.Pending:
-			waiting = append(waiting, j)
-			continue
-		case state.Status == history.Running:
-			running = append(running, j)
-			if j.Asked != nil {
-				_ = q.cancel(ctx, j)
-			}
-		}
-		try.Ok(set(db, j, state))
-	}
-	begin, why := next(waiting, running)
-	for _, j := range begin {
-		state := State{Status: history.Running, Reason: "on this machine"}
-		err := q.begin(j, func() {
-			select {
-			case over <- struct{}{}:
-			default:
-			}
-		})
-		if err != nil {
-			state = State{Status: history.Failed, Reason: err.Error()}
-		}
-		try.Ok(set(db, j, state))
-	}
-	for _, j := range waiting[len(begin):] {
-		try.Ok(set(db, j, State{Status: history.Pending, Reason: why}))
-		why = fmt.Sprintf("after job %s", NameOf(j))
-	}
-	return nil
-}
-
-func set(db *history.DB, j *history.Job, s State) error {
-	if j.State == s.Status && j.Reason == s.Reason {
-		return nil
-	}
-	j.State, j.Reason, j.Code = s.Status, s.Reason, s.Code
-	return db.SetJob(j)
 }
 
 // NameOf is what a person calls a job: its target, and what the scheduler there calls it.
@@ -336,9 +289,11 @@ func Logs(ctx context.Context, j *history.Job, to io.Writer) error {
 	return told(&s.Target, schedulerOf(&s.Target).logs(ctx, j, to))
 }
 
+func wakeFile(home string) string { return filepath.Join(home, "jobs", "wake") }
+
 // Wake has the follower look at once.
 func Wake(home string) {
-	_ = os.WriteFile(filepath.Join(home, "jobs", "wake"), nil, 0o600) // it looks from time to time in any case
+	_ = os.WriteFile(wakeFile(home), nil, 0o600) // it looks from time to time in any case
 }
 
 // StartFollower starts a process that follows the jobs of a home, unless there is one; arguments are those of drun.
@@ -357,31 +312,4 @@ func StartFollower(home string, arguments ...string) (err error) {
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true}
 	try.Ok(cmd.Start())
 	return cmd.Process.Release()
-}
-
-// watch tells when a file of a folder is written or made.
-func watch(dir string) (woken <-chan struct{}, stop func(), err error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return nil, nil, err
-	}
-	file := os.NewFile(uintptr(fd), "inotify")
-	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO); err != nil {
-		file.Close()
-		return nil, nil, err
-	}
-	events := make(chan struct{}, 1)
-	go func() {
-		buffer := make([]byte, 4096)
-		for {
-			if _, err := file.Read(buffer); errors.Is(err, os.ErrClosed) || err != nil {
-				return
-			}
-			select {
-			case events <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	return events, func() { file.Close() }, nil
 }

@@ -7,10 +7,9 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,187 +20,81 @@ import (
 	"drun/internal/try"
 )
 
-// kubernetes writes a JobSet, which kubectl applies with its own login. The recipe goes along as a ConfigMap; drun is in the
+// kubernetes writes a JobSet, which kubectl creates with its own login. The recipe goes along as a ConfigMap; drun is in the
 // image, and its home on a volume.
 type kubernetes struct{}
 
-// mostCaptured limits a ConfigMap, which Kubernetes does to 1 MiB, in base64 too.
+// mostCaptured limits a ConfigMap, which Kubernetes does to 1 MiB.
 const mostCaptured = 1_000_000
 
-func (kubernetes) look(_ context.Context, r *Request, uid string) (p place, err error) {
+func (kubernetes) look(_ context.Context, r *Request, _ string) (p place, err error) {
 	switch {
 	case r.Cells != nil:
 		return p, exit.Errorf(exit.Usage, "%s: a sweep goes to Slurm or to the target local; on Kubernetes, submit its runs one by one", r.Target.Name)
-	case len(r.Copies) > 0:
-		return p, exit.Errorf(exit.Usage, "--copy: data for Kubernetes lies on the target's volumes, or in its image")
+	case len(r.Copies) > 0 || len(r.Sums) > 0:
+		return p, exit.Errorf(exit.Usage, "--copy and --sums: data for Kubernetes lies on the target's volumes, or in its image, where only the pods read it")
 	}
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		return p, exit.WithHint(exit.Errorf(exit.Usage, "kubectl is not in the PATH"), "install it, and log in to the cluster")
 	}
-	return placeInPod(r, uid), nil
+	return placeInPod(r), nil
 }
 
-func placeInPod(r *Request, uid string) place {
-	_, home, _ := strings.Cut(r.Target.Lists["volumes"][0], ":")
-	return place{folder: "/job", dir: "/job", home: home, program: "drun"}
+func placeInPod(r *Request) place {
+	_, home, _ := strings.Cut(r.Target.List("volumes")[0], ":")
+	return place{Folder: "/job", Dir: "/job", RunHome: home, Program: "drun"}
 }
 
-func (kubernetes) send(context.Context, *job) error { return nil }
-
-// name is what the job's objects are called; the pods' names, which are longer, have at most 63 bytes.
-func (j *job) name() string {
-	run := strings.Trim(strings.Map(func(c rune) rune {
-		switch {
-		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
-			return c
-		case c >= 'A' && c <= 'Z':
-			return c + 'a' - 'A'
-		}
-		return '-'
-	}, j.runs[0].Name), "-")
-	return "run-" + strings.Trim(run[:min(len(run), 20)], "-") + "-" + strings.ToLower(j.runs[0].UID[:min(5, len(j.runs[0].UID))])
+// pods are a job for Kubernetes, for the template.
+type pods struct {
+	*job
+	Secret string // by which the pods recognise each other
 }
 
-type object = map[string]any
-
-// manifest are the Secret with which the pods recognise each other, the ConfigMap with the recipe, and the JobSet.
-func (k kubernetes) manifest(j *job, secret string) []object {
-	t, name := j.Target, j.name()
-	meta := func() object {
-		m := object{"name": name, "labels": object{"app.kubernetes.io/name": "drun", "app.kubernetes.io/instance": name}}
-		if ns := t.Get("namespace"); ns != "" {
-			m["namespace"] = ns
-		}
-		return m
-	}
-	args := []string{"run", j.Bundle.Name}
-	for _, arg := range j.Args {
-		args = append(args, strings.ReplaceAll(arg, InJob, j.folder+"/"))
-	}
-	if j.Nodes > 1 {
-		args = append(args, "--nnodes", strconv.Itoa(j.Nodes), "--rdzv", name+"-workers-0-0."+name+":29500")
-	}
-	args = append(args, "--name", j.runs[0].Name)
-	if !slices.ContainsFunc(j.Args, func(arg string) bool { return strings.HasPrefix(arg, "--resume") }) {
-		args = append(args, "--resume", "auto")
-	}
-	env := []any{object{"name": "DRUN_HOME", "value": j.home}, object{"name": FileVariable, "value": j.folder + "/job.json"},
-		object{"name": "DRUN_RDZV_SECRET", "valueFrom": object{"secretKeyRef": object{"name": name, "key": "secret"}}}}
-	mounts, volumes := []any{object{"name": "job", "mountPath": j.folder, "readOnly": true}}, []any{object{"name": "job", "configMap": object{"name": name}}}
-	for i, v := range t.Lists["volumes"] {
-		claim, at, _ := strings.Cut(v, ":")
-		mounts = append(mounts, object{"name": fmt.Sprintf("volume-%d", i), "mountPath": at})
-		volumes = append(volumes, object{"name": fmt.Sprintf("volume-%d", i), "persistentVolumeClaim": object{"claimName": claim}})
-	}
-	requests, limits := object{"cpu": strconv.Itoa(j.cpus())}, object{}
-	if m := t.Get("memory"); m != "" {
-		requests["memory"], limits["memory"] = m+"i", m+"i"
-	}
-	if g := t.Get("gpus"); g != "" {
-		limits["nvidia.com/gpu"] = g[strings.LastIndexByte(g, ':')+1:]
-	}
-	resources := object{"requests": requests}
-	if len(limits) > 0 {
-		resources["limits"] = limits
-	}
-	pod := object{
-		"restartPolicy": "Never", "terminationGracePeriodSeconds": int((j.Grace + 30*time.Second) / time.Second),
-		"containers": []any{object{"name": "drun", "image": t.Get("image"), "args": args, "env": env, "resources": resources, "volumeMounts": mounts}},
-		"volumes":    volumes,
-	}
-	spec := object{
-		"completionMode": "Indexed", "completions": j.Nodes, "parallelism": j.Nodes, "backoffLimit": 0,
-		"podFailurePolicy": object{"rules": []any{object{"action": "FailJob", "onExitCodes": object{"operator": "In", "values": []int{1, 2, 5, 8}}}}},
-		"template":         object{"spec": pod},
-	}
-	set := object{
-		"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta(),
-		"spec": object{
-			"failurePolicy":  object{"maxRestarts": 100, "rules": []any{object{"name": "lasting", "action": "FailJobSet", "onJobFailureReasons": []string{"PodFailurePolicy"}}}},
-			"replicatedJobs": []any{object{"name": "workers", "replicas": 1, "template": object{"spec": spec}}},
-		},
-	}
-	if queue := t.Get("queue"); queue != "" {
-		set["metadata"].(object)["labels"].(object)["kueue.x-k8s.io/queue-name"] = queue
-		set["spec"].(object)["suspend"] = true // until Kueue admits it
-	}
-	data := object{"job.json": string(j.file())}
-	for file, content := range j.Files {
-		data[file] = string(content)
-	}
-	return []object{
-		{"apiVersion": "v1", "kind": "Secret", "metadata": meta(), "type": "Opaque", "stringData": object{"secret": secret}},
-		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta(), "data": data},
-		set,
-	}
+// PodName is what the job's objects are called; the pods' names, which are longer, have at most 63 bytes.
+func (p pods) PodName() string {
+	run := regexp.MustCompile(`[^a-z0-9]`).ReplaceAllString(strings.ToLower(p.Name()), "-")
+	uid := p.runs[0].UID
+	return "run-" + strings.Trim(run[:min(len(run), 20)], "-") + "-" + strings.ToLower(uid[:min(5, len(uid))])
 }
 
-func (k kubernetes) text(j *job) string {
-	j.place = placeInPod(j.Request, "")
-	return yamlOf(k.manifest(j, "…"))
+func (p pods) PodArguments() []string {
+	args, name := p.Arguments(), p.PodName()
+	if p.Nodes > 1 {
+		args = append(args, "--nnodes", strconv.Itoa(p.Nodes), "--rdzv", name+"-workers-0-0."+name+":29500")
+	}
+	if p.Server != "" {
+		args = append(args, "--server", p.Server)
+	}
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "$(", "$$(") // Kubernetes would put a variable there
+	}
+	return args
 }
 
-// yamlOf writes objects as YAML: its texts are those of JSON, which YAML contains.
-func yamlOf(objects []object) string {
-	var b strings.Builder
-	for i, o := range objects {
-		if i > 0 {
-			b.WriteString("---\n")
-		}
-		text, _ := json.Marshal(o) // plain data: it cannot fail
-		var plain any
-		_ = json.Unmarshal(text, &plain)
-		yaml(&b, plain, 0)
+// Config is the content of the ConfigMap.
+func (p pods) Config() map[string]string {
+	files := map[string]string{"job.json": string(p.file())}
+	for name, content := range p.Files {
+		files[name] = string(content)
 	}
-	return b.String()
+	return files
 }
 
-func yaml(b *strings.Builder, v any, depth int) {
-	indent := strings.Repeat("  ", depth)
-	scalar := func(v any) bool {
-		switch v := v.(type) {
-		case map[string]any:
-			return len(v) == 0
-		case []any:
-			return !slices.ContainsFunc(v, func(e any) bool { _, is := e.(map[string]any); return is })
-		}
-		return true
-	}
-	one := func(v any) string {
-		text, _ := json.Marshal(v)
-		return string(text)
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		order := []string{"apiVersion", "kind", "metadata", "name"}
-		for _, key := range slices.SortedFunc(maps.Keys(v), func(a, c string) int {
-			at := func(s string) int { i := slices.Index(order, s); return (i + len(order) + 1) % (len(order) + 1) }
-			return cmp.Or(cmp.Compare(at(a), at(c)), cmp.Compare(a, c))
-		}) {
-			if scalar(v[key]) {
-				fmt.Fprintf(b, "%s%s: %s\n", indent, key, one(v[key]))
-			} else {
-				fmt.Fprintf(b, "%s%s:\n", indent, key)
-				yaml(b, v[key], depth+1)
-			}
-		}
-	case []any:
-		for _, e := range v {
-			var item strings.Builder
-			yaml(&item, e, depth+1)
-			fmt.Fprintf(b, "%s- %s", indent, strings.TrimPrefix(item.String(), indent+"  "))
-		}
-	}
+func (kubernetes) text(j *job) string {
+	shown := *j.Request
+	shown.Token = "…"
+	return fill("kubernetes.yaml", pods{&job{&shown, placeInPod(j.Request), j.runs}, "…"})
 }
 
-func (k kubernetes) submit(ctx context.Context, j *job) (string, error) {
-	objects := k.manifest(j, rand.Text())
-	if n := len(j.file()); n > mostCaptured {
-		return "", exit.Errorf(exit.Usage, "the recipe and what it loads have %d bytes, more than a ConfigMap takes", n)
+func (kubernetes) submit(ctx context.Context, j *job) (string, error) {
+	p := pods{j, rand.Text()}
+	text := fill("kubernetes.yaml", p)
+	if len(text) > mostCaptured {
+		return "", exit.Errorf(exit.Usage, "the recipe and what it loads have %d bytes, more than a ConfigMap takes", len(text))
 	}
-	text, _ := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": objects})
-	_, err := kubectl(ctx, j.Target, bytes.NewReader(text), "create", "-f", "-")
-	return j.name(), err
+	_, err := kubectl(ctx, j.Target, strings.NewReader(text), "create", "-f", "-")
+	return p.PodName(), err
 }
 
 // kubectl runs the command with a target's context and namespace.
@@ -227,21 +120,21 @@ func kubectl(ctx context.Context, t *Target, in io.Reader, args ...string) (stri
 
 func (k kubernetes) drop(ctx context.Context, j *job) {
 	if len(j.runs) > 0 {
-		_, _ = kubectl(ctx, j.Target, nil, "delete", "--ignore-not-found", "jobset,configmap,secret", j.name())
+		_, _ = kubectl(ctx, j.Target, nil, "delete", "--ignore-not-found", "jobset,configmap,secret", pods{job: j}.PodName())
 	}
 }
 
 func (k kubernetes) states(ctx context.Context, jobs []*history.Job) (_ map[int64]State, err error) {
 	defer try.Caught(&err)
 	t := specOf(jobs[0]).Target
-	var sets, pods struct{ Items []thing }
+	var sets, all struct{ Items []thing }
 	try.Ok(json.Unmarshal([]byte(try.To(kubectl(ctx, &t, nil, "get", "jobset", "-l", "app.kubernetes.io/name=drun", "-o", "json"))), &sets))
-	try.Ok(json.Unmarshal([]byte(try.To(kubectl(ctx, &t, nil, "get", "pods", "-l", "jobset.sigs.k8s.io/jobset-name", "-o", "json"))), &pods))
+	try.Ok(json.Unmarshal([]byte(try.To(kubectl(ctx, &t, nil, "get", "pods", "-l", "jobset.sigs.k8s.io/jobset-name", "-o", "json"))), &all))
 	out := map[int64]State{}
 	for _, set := range sets.Items {
 		for _, j := range jobs {
 			if j.Handle == set.Metadata.Name {
-				own := slices.DeleteFunc(slices.Clone(pods.Items), func(p thing) bool { return p.Metadata.Labels["jobset.sigs.k8s.io/jobset-name"] != j.Handle })
+				own := slices.DeleteFunc(slices.Clone(all.Items), func(p thing) bool { return p.Metadata.Labels["jobset.sigs.k8s.io/jobset-name"] != j.Handle })
 				out[j.ID] = jobSetState(j, set, own)
 			}
 		}
@@ -311,7 +204,7 @@ func jobSetState(j *history.Job, set thing, pods []thing) State {
 	case is("Failed"):
 		s := State{Status: history.Failed}
 		if code != nil {
-			s = ended(j, *code)
+			s = ended(j, strconv.Itoa(*code))
 		}
 		s.Reason = cmp.Or(why, s.Reason, "it was started again as often as it may be")
 		return s

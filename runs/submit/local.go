@@ -37,65 +37,62 @@ func (local) look(_ context.Context, r *Request, uid string) (place, error) {
 	return ownPlace(r, uid)
 }
 
-func (l local) send(_ context.Context, j *job) (err error) {
-	defer try.Caught(&err)
-	try.Ok(os.MkdirAll(j.folder, 0o700))
-	for _, f := range j.files(l.text(j)) {
-		try.Ok(os.WriteFile(filepath.Join(j.folder, f.name), f.content, fs.FileMode(cmp.Or(f.mode, 0o600))))
-	}
-	return nil
+func (local) text(j *job) string { return fill("local.sh", j) }
+
+// submit makes the job's folder; the follower finds the job in the history.
+func (l local) submit(ctx context.Context, j *job) (string, error) {
+	out, err := machine{}.send(ctx, j.Folder, j.files(l.text(j)), fill("data.sh", j))
+	return "", differs(out, err)
 }
 
-func (local) text(j *job) string {
-	text := "#!/bin/sh\ntrap : HUP INT TERM\ncd " + words([]string{j.dir}) + " || exit\n"
-	for _, variable := range os.Environ() {
-		if name, value, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "DRUN_") && !strings.Contains(name, "SECRET") && !strings.Contains(name, "TOKEN") && name != "DRUN_HOME" {
-			text += "export " + name + "=" + words([]string{value}) + "\n"
-		}
-	}
-	exit := "exit"
-	if j.Cells != nil {
-		exit = "exit-$" + CellVariable
-	}
-	return text + j.environment(CellVariable) + j.command() + "\ncode=$?\ncd " + words([]string{j.folder}) +
-		" && echo $code >" + exit + ".part && mv " + exit + ".part " + exit + "\nexit $code\n"
-}
+func (local) drop(_ context.Context, j *job) { os.RemoveAll(j.Folder) }
 
-func (local) submit(context.Context, *job) (string, error) { return "", nil }
-
-func (local) drop(_ context.Context, j *job) { os.RemoveAll(j.folder) }
-
-// of names a file of a job's run.
-func (s spec) of(name string) string {
-	if s.Cell > 0 {
-		name += "-" + strconv.Itoa(s.Cell)
-	}
-	return filepath.Join(s.Folder, name)
-}
-
-func (local) states(_ context.Context, jobs []*history.Job) (map[int64]State, error) {
+// states tells what has become of jobs, ends those that are to end, and begins those for which there is room.
+func (l local) states(ctx context.Context, jobs []*history.Job) (map[int64]State, error) {
 	out := map[int64]State{}
+	var waiting, running []*history.Job
 	for _, j := range jobs {
 		s := specOf(j)
 		alive := locked(s.of("lock")) // before the file is looked for, which is there when the lock is free
 		text, err := os.ReadFile(s.of("exit"))
 		_, unstarted := os.Stat(s.of("lock"))
-		switch code, problem := strconv.Atoi(strings.TrimSpace(string(text))); {
-		case err == nil && problem == nil:
-			out[j.ID] = ended(j, code)
+		switch {
+		case err == nil:
+			out[j.ID] = ended(j, string(text))
 		case alive:
 			out[j.ID] = State{Status: history.Running, Reason: "on this machine"}
-		case unstarted != nil:
-			out[j.ID] = State{Status: history.Pending, Reason: j.Reason}
-		default:
+			if running = append(running, j); j.Asked != nil {
+				_ = l.cancel(ctx, j)
+			}
+		case unstarted == nil:
 			out[j.ID] = State{Status: history.Lost, Reason: "its process ended without an exit code: it was killed, or the machine stopped"}
+		case j.Asked != nil:
+			out[j.ID] = State{Status: history.Cancelled, Reason: "by drun jobs cancel"}
+		default:
+			waiting = append(waiting, j)
 		}
+	}
+	begin, why := next(waiting, running)
+	for _, j := range begin {
+		out[j.ID] = State{Status: history.Running, Reason: "on this machine"}
+		if err := l.begin(j); err != nil {
+			out[j.ID] = State{Status: history.Failed, Reason: err.Error()}
+		}
+	}
+	for _, j := range waiting[len(begin):] {
+		out[j.ID] = State{Status: history.Pending, Reason: why}
+		why = fmt.Sprintf("after job %s", NameOf(j))
 	}
 	return out, nil
 }
 
-// ended is the state of a job that drun has ended with an exit code.
-func ended(j *history.Job, code int) State {
+// ended is the state of a job whose script has left drun's exit code, perhaps with words.
+func ended(j *history.Job, left string) State {
+	text, why, _ := strings.Cut(strings.TrimSpace(left), " ")
+	code, err := strconv.Atoi(text)
+	if err != nil {
+		return State{Status: history.Failed, Reason: fmt.Sprintf("its script has left %q for an exit code", left)}
+	}
 	s := State{Status: history.Status(exit.Code(code).Status()), Code: &code}
 	switch {
 	case code != 0 && j.Asked != nil:
@@ -105,7 +102,7 @@ func ended(j *history.Job, code int) State {
 	case code > 128:
 		s.Reason = fmt.Sprintf("drun was killed by signal %d", code-128)
 	case code != 0:
-		s.Reason = fmt.Sprintf("exit code %d: drun jobs logs says more", code)
+		s.Reason = fmt.Sprintf("exit code %d: %s", code, cmp.Or(why, "drun jobs logs says more"))
 	}
 	return s
 }
@@ -119,8 +116,8 @@ func locked(path string) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
-// begin starts a job of the queue. done is called when it has ended.
-func (local) begin(j *history.Job, done func()) (err error) {
+// begin starts a job of the queue.
+func (local) begin(j *history.Job) (err error) {
 	defer try.Caught(&err)
 	s := specOf(j)
 	lock := try.To(os.OpenFile(s.of("lock"), os.O_CREATE|os.O_RDWR, 0o600))
@@ -138,10 +135,7 @@ func (local) begin(j *history.Job, done func()) (err error) {
 	}
 	try.Ok(cmd.Start())
 	_ = os.WriteFile(s.of("pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
-	go func() {
-		_ = cmd.Wait() // the file has its exit code
-		done()
-	}()
+	go func() { _ = cmd.Wait() }() // the file has its exit code
 	return nil
 }
 
@@ -155,7 +149,7 @@ func (local) cancel(_ context.Context, j *history.Job) error {
 	if err != nil || pid <= 1 {
 		return fmt.Errorf("the process of the job is not known: %w", err)
 	}
-	return unix.Kill(-pid, unix.SIGTERM)
+	return errors.Join(unix.Kill(-pid, unix.SIGTERM), os.Remove(s.of("pid"))) // a second signal would end it at once
 }
 
 func (local) logs(_ context.Context, j *history.Job, to io.Writer) error {

@@ -10,9 +10,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"drun/engine/launch"
 	"drun/internal/exit"
@@ -45,6 +49,28 @@ func (e *UnreachableError) Error() string       { return e.Host + " cannot be re
 func (e *UnreachableError) Hint() string        { return e.Do }
 func (e *UnreachableError) ExitCode() exit.Code { return exit.RankLost }
 
+var shared sync.Map // options that share a host's connection, by host
+
+// SSH is the command that reaches a host, up to its options. Commands for a host share one connection, which ends a minute after
+// the last of them, unless the user's configuration has its own way to share connections.
+func SSH(host string) []string {
+	ssh := strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh"))
+	options, known := shared.Load(host)
+	if !known {
+		options = []string(nil)
+		config, _ := exec.Command(ssh[0], slices.Concat(ssh[1:], []string{"-G", "--", host})...).Output()
+		own := bytes.Contains(config, []byte("\ncontrolpath ")) || !bytes.Contains(config, []byte("\ncontrolmaster false\n"))
+		dir, is := filepath.Join(os.TempDir(), fmt.Sprintf("drun-ssh-%d", os.Getuid())), unix.Stat_t{}
+		_ = os.Mkdir(dir, 0o700)
+		const longest = 107 - len("/") - 40 - len(".0123456789abcdef") // the name of a socket, which ssh makes under a longer one
+		if !own && len(dir) <= longest && unix.Lstat(dir, &is) == nil && is.Mode == unix.S_IFDIR|0o700 && int(is.Uid) == os.Getuid() {
+			options = []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", "ControlPath=" + dir + "/%C"}
+		}
+		shared.Store(host, options)
+	}
+	return slices.Concat(ssh, launch.SSHOptions, options.([]string))
+}
+
 // run has the machine's shell execute a script, whose standard input is in, and returns what it prints.
 func (m machine) run(ctx context.Context, script string, in io.Reader) (string, error) {
 	if in == nil {
@@ -54,11 +80,10 @@ func (m machine) run(ctx context.Context, script string, in io.Reader) (string, 
 	}
 	args := []string{"sh", "-c", script}
 	if m.host != "" {
-		ssh := strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh"))
-		args = slices.Concat(ssh, launch.SSHOptions, []string{"--", m.host, "exec sh -c " + launch.Quote(script)})
+		args = append(SSH(m.host), "--", m.host, "exec sh -c "+launch.Quote(script))
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.WaitDelay = time.Second // a shared connection (ControlPersist) keeps standard error open
+	cmd.WaitDelay = time.Second // older versions of ssh that share a connection keep standard error open
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &errs
 	err := cmd.Run()
@@ -73,20 +98,20 @@ func (m machine) run(ctx context.Context, script string, in io.Reader) (string, 
 		code = cmd.ProcessState.ExitCode()
 	}
 	lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-	words := strings.Join(lines[max(0, len(lines)-3):], "; ")
+	said := strings.Join(lines[max(0, len(lines)-3):], "; ")
 	switch {
 	case cmd.ProcessState == nil:
 		return "", exit.Errorf(exit.Usage, "%s cannot be started: %w", args[0], err)
 	case ctx.Err() != nil && in == nil:
 		return "", &UnreachableError{cmp.Or(m.host, "this machine"), fmt.Sprintf("no answer within %v", atMost), ""}
 	case m.host == "" || code != sshFailed:
-		return out.String(), &CommandError{code, words}
+		return out.String(), &CommandError{code, said}
 	}
 	hint := ""
-	if strings.Contains(words, "Permission denied") || strings.Contains(words, "verification failed") || strings.Contains(words, "password") {
+	if strings.Contains(said, "Permission denied") || strings.Contains(said, "verification failed") || strings.Contains(said, "password") {
 		hint = "drun answers no question for a password: ssh must reach the host with a key, as ssh " + m.host + " true shows (ssh-copy-id, ssh-add)"
 	}
-	return "", &UnreachableError{m.host, words, hint}
+	return "", &UnreachableError{m.host, said, hint}
 }
 
 // packed is a file that is sent to a machine.

@@ -21,10 +21,8 @@ import (
 	"strings"
 	"time"
 
-	"drun/engine/launch"
 	"drun/engine/recipe"
 	"drun/history"
-	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/try"
 )
@@ -45,8 +43,11 @@ type Request struct {
 	AtOnce  int             // cells at a time; 0: all
 	Files   map[string][]byte
 	Copies  []string // files and folders of the recipe's folder that go along
-	Needs   []string // folders that must be there
+	Data    []string // folders that must be there
+	Sums    []byte   // of files there, as sha256sum prints them
 	Plugins []string // programs of backends that go along
+	Server  string   // of the team, which a run in pods follows to; "": none
+	Token   string   // for the server
 }
 
 // Cell is a run of a sweep.
@@ -65,6 +66,7 @@ type spec struct {
 	Folder string     `json:"folder"`           // of the job, there
 	Home   string     `json:"home"`             // there
 	Drun   string     `json:"drun"`             // the program there
+	Server string     `json:"server,omitempty"` // that has what the run records
 	Cell   int        `json:"cell,omitempty"`   // from 1; 0: the job has one run
 	Key    string     `json:"key,omitempty"`    // of the cell
 	CPUs   int        `json:"cpus,omitempty"`   // for the local queue
@@ -85,13 +87,21 @@ func (s spec) text() string {
 	return string(text)
 }
 
+// of names a file of a job's run.
+func (s spec) of(name string) string {
+	if s.Cell > 0 {
+		name += "-" + strconv.Itoa(s.Cell)
+	}
+	return filepath.Join(s.Folder, name)
+}
+
 // place is where a job will be, once its target was looked at.
 type place struct {
-	folder  string // the job's
-	dir     string // in which the script works, and the recipe finds its data
-	home    string
-	program string // drun
-	upload  bool   // program is not there yet
+	Folder  string // the job's
+	Dir     string // in which the script works, and the recipe finds its data
+	RunHome string
+	Program string   // drun
+	Lacking []packed // drun and what belongs to it, if it is not there yet
 }
 
 // job is a request on its way to a scheduler.
@@ -112,13 +122,11 @@ type State struct {
 type scheduler interface {
 	// look finds out whether the target can take a job, and where it will be there.
 	look(ctx context.Context, r *Request, uid string) (place, error)
-	// send takes there what the job needs.
-	send(ctx context.Context, j *job) error
 	// text is what is handed over, for --dry-run.
 	text(j *job) string
-	// submit hands over, and returns what the scheduler calls the job.
+	// submit takes there what the job needs, hands it over, and returns what the scheduler calls it.
 	submit(ctx context.Context, j *job) (handle string, err error)
-	// drop removes what send has sent.
+	// drop removes what submit has left there.
 	drop(ctx context.Context, j *job)
 	// states tells what has become of jobs; one that the scheduler does not know is left out.
 	states(ctx context.Context, jobs []*history.Job) (map[int64]State, error)
@@ -138,24 +146,16 @@ func schedulerOf(t *Target) scheduler {
 	return local{}
 }
 
-// handles names the job of a run, from 1, of those that were handed over as one.
-func handleOf(t *Target, handle string, cell int) string {
-	if cell > 0 && t.Kind == "slurm" {
-		return fmt.Sprintf("%s_%d", handle, cell)
-	}
-	return handle
-}
-
 // Plan returns what would be handed over; nothing is started, and no other machine is asked.
-func Plan(r *Request) (string, error) {
-	j := &job{Request: r, place: place{folder: filepath.Join(cmp.Or(r.Target.Get("folder"), absolute(r.Home)), "jobs", "ID")}}
-	j.dir, j.home, j.program = j.folder+"/files", filepath.Join(cmp.Or(r.Target.Get("folder"), absolute(r.Home)), "home"), filepath.Join(cmp.Or(r.Target.Get("folder"), "/"), "bin", folderOf(r.Version), "drun")
-	if Here(r.Target) {
-		own, err := ownPlace(r, "ID")
-		if err != nil {
-			return "", err
-		}
-		j.place = own
+func Plan(r *Request) (_ string, err error) {
+	defer try.Caught(&err)
+	j := &job{Request: r}
+	switch {
+	case Here(r.Target):
+		j.place = try.To(ownPlace(r, "ID"))
+	case r.Target.Kind == "slurm":
+		program, _ := try.To2(programs(r))
+		j.place = placeIn(r.Target.Get("folder"), "ID", program)
 	}
 	for i := range max(len(r.Cells), 1) {
 		j.runs = append(j.runs, Run{Name: cmp.Or(r.Info.Name, "NAME"), UID: "ID" + strconv.Itoa(i)})
@@ -165,24 +165,18 @@ func Plan(r *Request) (string, error) {
 
 // Submit hands a request over and returns its jobs, one a run. If it cannot be handed over, nothing is left of it.
 func Submit(ctx context.Context, r *Request) (_ []*history.Job, err error) {
-	s := schedulerOf(r.Target)
-	uid := rand.Text()
+	s, uid, handle := schedulerOf(r.Target), rand.Text(), ""
 	at, err := s.look(ctx, r, uid)
 	if err != nil {
 		return nil, told(r.Target, err)
 	}
-	j := &job{Request: r, place: at}
 	db, err := history.Open(r.Home)
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
-	cells := r.Cells
-	if cells == nil {
-		cells = []Cell{{Info: r.Info}}
-	}
+	j := &job{Request: r, place: at}
 	var jobs []*history.Job
-	handle := ""
 	defer try.CaughtOr(&err, func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 		defer cancel()
@@ -193,9 +187,13 @@ func Submit(ctx context.Context, r *Request) (_ []*history.Job, err error) {
 		_ = db.DropJobs(jobs)
 		Wake(r.Home)
 	})
+	cells := r.Cells
+	if cells == nil {
+		cells = []Cell{{Info: r.Info}}
+	}
 	for i, c := range cells {
 		c.Info.UID = uid
-		what := spec{Target: *r.Target, Folder: at.folder, Home: at.home, Drun: at.program, CPUs: r.cpus(), Memory: r.Target.memory()}
+		what := spec{Target: *r.Target, Folder: at.Folder, Home: at.RunHome, Drun: at.Program, Server: r.Server, CPUs: r.CPUs(), Memory: r.Target.memory()}
 		if r.Cells != nil {
 			c.Info.UID, what.Cell, what.Key = fmt.Sprintf("%s-%d", uid, i+1), i+1, c.Key
 		}
@@ -205,18 +203,13 @@ func Submit(ctx context.Context, r *Request) (_ []*history.Job, err error) {
 		try.Ok(db.AddJob(entered))
 		j.runs = append(j.runs, Run{c.Info.UID, name})
 	}
-	if err := s.send(ctx, j); err != nil {
-		return nil, told(r.Target, err)
-	}
-	if handle, err = s.submit(ctx, j); err != nil {
-		return nil, told(r.Target, err)
-	}
+	handle, err = s.submit(ctx, j)
+	try.Ok(told(r.Target, err))
 	for i, entered := range jobs {
-		cell := 0
-		if r.Cells != nil {
-			cell = i + 1
+		entered.Handle, entered.Reason = cmp.Or(handle, strconv.FormatInt(entered.ID, 10)), "waits for "+r.Target.Name
+		if r.Cells != nil && handle != "" { // a task of an array
+			entered.Handle += "_" + strconv.Itoa(i+1)
 		}
-		entered.Handle, entered.Reason = handleOf(r.Target, cmp.Or(handle, strconv.FormatInt(entered.ID, 10)), cell), "waits for "+r.Target.Name
 		try.Ok(db.SetJob(entered))
 	}
 	return jobs, nil
@@ -225,143 +218,103 @@ func Submit(ctx context.Context, r *Request) (_ []*history.Job, err error) {
 // told gives an error of a target its name.
 func told(t *Target, err error) error {
 	switch {
-	case err == nil || errors.As(err, new(*UnreachableError)):
+	case err == nil || errors.As(err, new(*UnreachableError)) || strings.HasPrefix(err.Error(), t.Name+": "):
 		return err
 	case !errors.As(err, new(exit.Coded)) && errors.As(err, new(*CommandError)):
 		return exit.Errorf(exit.Usage, "%s: %w", t.Name, err)
-	case strings.HasPrefix(err.Error(), t.Name+": "):
-		return err
 	}
 	return fmt.Errorf("%s: %w", t.Name, err)
 }
 
-// file is what the job takes along for drun run.
-func (j *job) file() []byte {
-	dir := j.dir
-	if Here(j.Target) {
-		dir = j.Bundle.Dir
-	}
-	f := newFile(j.Bundle, dir)
-	f.Runs, f.Sweep = j.runs, j.sweep()
-	text, _ := json.Marshal(f) // plain data: it cannot fail
-	return text
-}
-
-func (j *job) sweep() *records.Sweep {
-	if j.Cells != nil {
-		return j.Cells[0].Info.Sweep
-	}
-	return j.Info.Sweep
-}
-
-// cpus is how many cores of a node the run takes.
-func (r *Request) cpus() int {
+// CPUs is how many cores of a node the run takes.
+func (r *Request) CPUs() int {
 	return cmp.Or(r.Target.Number("cpus"), r.Ranks*max(r.Threads, 1))
 }
 
 // files are those of the job's folder, but for copies of data.
 func (j *job) files(script string) []packed {
-	list := []packed{{name: "job.json", content: j.file()}, {name: "script", content: []byte(script), mode: 0o700}}
+	list := []packed{{name: "job.json", content: j.file()}, {name: "script", content: []byte(script), mode: 0o700}, {name: "data.sums", content: j.Sums}}
 	for name, content := range j.Files {
 		list = append(list, packed{name: name, content: content})
 	}
-	if j.Cells != nil {
-		var lines strings.Builder
-		for i, c := range j.Cells {
-			fmt.Fprintln(&lines, words(append(slices.Clone(c.Args), "--name", j.runs[i].Name)))
-		}
-		list = append(list, packed{name: "cells", content: []byte(lines.String())})
+	var cells strings.Builder
+	for i, c := range j.Cells {
+		fmt.Fprintln(&cells, words(append(slices.Clone(c.Args), "--name", j.runs[i].Name)))
 	}
-	return list
+	return append(list, packed{name: "cells", content: []byte(cells.String())})
 }
 
-// words are arguments for a shell.
-func words(args []string) string {
-	quoted := make([]string, len(args))
-	for i, arg := range args {
-		quoted[i] = arg
-		if strings.ContainsFunc(arg, func(c rune) bool { return !strings.ContainsRune(plain, c) }) || arg == "" {
-			quoted[i] = launch.Quote(arg)
-		}
+// failure is the word with which a script has said why it failed, and what it has printed besides; "": it has not failed so.
+func failure(out string, err error) (word, said string) {
+	if failed := (*CommandError)(nil); errors.As(err, &failed) {
+		return first(pairs(out)["failed"]), failed.Words
 	}
-	return strings.Join(quoted, " ")
+	return "", ""
 }
 
-const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
-
-// command is drun run with its flags, for the script; "$@" stands for those of a sweep's cell.
-func (j *job) command() string {
-	args := append([]string{j.program, "run", j.Bundle.Name}, j.Args...)
-	for i, arg := range args {
-		args[i] = strings.ReplaceAll(arg, InJob, j.folder+"/")
+// differs is the error of data that is not what its sums say; another stays as it is.
+func differs(out string, err error) error {
+	if word, said := failure(out, err); word == "data" {
+		return exit.WithHint(exit.Errorf(exit.Usage, "the data there is not what --sums says: %s", said), "sha256sum there shows what it is")
 	}
-	args = append(args, "--resume", "auto")
-	if slices.ContainsFunc(j.Args, func(arg string) bool { return arg == "--resume" || strings.HasPrefix(arg, "--resume=") }) {
-		args = args[:len(args)-2] // what it goes on from; a job that is started again goes on from its own checkpoints in any case
-	}
-	if j.Cells != nil {
-		return words(args) + ` "$@"`
-	}
-	return words(append(args, "--name", j.runs[0].Name))
-}
-
-// environment is what the script tells drun run, as lines of shell. cell is the variable with the number of a sweep's cell.
-func (j *job) environment(cell string) string {
-	text := fmt.Sprintf("export DRUN_HOME=%s %s=%s\n", words([]string{j.home}), FileVariable, words([]string{j.folder + "/job.json"}))
-	if j.Cells != nil {
-		text += fmt.Sprintf("export %s=$%s\neval \"set -- $(sed -n \"$%s\"p %s)\"\n", CellVariable, cell, cell, words([]string{j.folder + "/cells"}))
-	}
-	return text
+	return err
 }
 
 // copies lists the files that go along, by their names in the job's folder, and their sums as sha256sum writes them.
 func (r *Request) copies() (list []packed, sums string, err error) {
 	defer try.Caught(&err)
-	var text strings.Builder
 	for _, name := range r.Copies {
-		top := name
-		if !filepath.IsAbs(top) {
-			top = filepath.Join(r.Bundle.Dir, name)
+		beneath := name
+		if filepath.IsAbs(name) {
+			beneath, _ = filepath.Rel(r.Bundle.Dir, name)
 		}
-		beneath, err := filepath.Rel(r.Bundle.Dir, top)
-		if err != nil || !filepath.IsLocal(beneath) {
+		if !filepath.IsLocal(beneath) {
 			return nil, "", exit.Errorf(exit.Usage, "--copy %s: it is outside the recipe's folder %s", name, r.Bundle.Dir)
 		}
-		err = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+		err := fs.WalkDir(os.DirFS(r.Bundle.Dir), filepath.ToSlash(filepath.Clean(beneath)), func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil || d.IsDir():
 				return err
+			case !d.Type().IsRegular() || strings.ContainsAny(path, "\\\n"):
+				return fmt.Errorf("%s is not a regular file, or has a name with a backslash or a line's end", path)
 			}
-			if !d.Type().IsRegular() {
-				return exit.Errorf(exit.Usage, "--copy %s: %s is not a regular file", name, path)
-			}
-			if strings.ContainsAny(path, "\\\n") {
-				return exit.Errorf(exit.Usage, "--copy %s: a file's name has a backslash or a line's end", name)
-			}
-			sum, err := sumOf(path)
-			beneath, _ := filepath.Rel(r.Bundle.Dir, path) // it is, since top is
-			list = append(list, packed{name: "files/" + beneath, from: path})
-			fmt.Fprintf(&text, "%s  files/%s\n", sum, beneath)
-			return err
+			list = append(list, packed{name: "files/" + path, from: filepath.Join(r.Bundle.Dir, path)})
+			return nil
 		})
 		if err != nil {
 			return nil, "", exit.WithCode(fmt.Errorf("--copy %s: %w", name, err), exit.Usage)
 		}
 	}
-	return list, text.String(), nil
+	sums, err = sumsOf(list)
+	return list, sums, err
 }
 
-func sumOf(path string) (_ string, err error) {
+// sumsOf are the SHA-256 of files, as sha256sum prints them.
+func sumsOf(list []packed) (_ string, err error) {
 	defer try.Caught(&err)
-	f := try.To(os.Open(path))
-	defer f.Close()
-	h := sha256.New()
-	try.To(io.Copy(h, f))
-	return hex.EncodeToString(h.Sum(nil)), nil
+	var text strings.Builder
+	for _, p := range list {
+		f := try.To(os.Open(p.from))
+		defer f.Close()
+		h := sha256.New()
+		try.To(io.Copy(h, f))
+		fmt.Fprintf(&text, "%s  %s\n", hex.EncodeToString(h.Sum(nil)), p.name)
+	}
+	return text.String(), nil
 }
 
 // Here reports whether the target's jobs use the submitter's own home.
 func Here(t *Target) bool {
 	return t.Kind == Local || t.Kind == "slurm" && t.Get("host") == "" && t.Get("folder") == ""
+}
+
+// placeIn is the place of a job beneath the target's folder.
+func placeIn(root, uid, program string) place {
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(root, program)
+	}
+	folder := filepath.Join(root, "jobs", uid)
+	return place{Folder: folder, Dir: folder + "/files", RunHome: filepath.Join(root, "home"), Program: program}
 }
 
 // ownPlace is the place of a job whose home is the submitter's.
@@ -370,26 +323,8 @@ func ownPlace(r *Request, uid string) (p place, err error) {
 	if len(r.Copies) > 0 {
 		return p, exit.Errorf(exit.Usage, "--copy is for targets on other machines: %s reads the files where they are", r.Target.Name)
 	}
-	home := absolute(r.Home)
-	p = place{folder: filepath.Join(home, "jobs", uid), home: home}
-	p.dir = try.To(os.Getwd())
-	p.program = cmp.Or(r.Target.Get("drun"), try.To(os.Executable()))
+	p.RunHome = try.To(filepath.Abs(r.Home))
+	p.Folder, p.Dir = filepath.Join(p.RunHome, "jobs", uid), try.To(os.Getwd())
+	p.Program = cmp.Or(r.Target.Get("drun"), try.To(os.Executable()))
 	return p, nil
-}
-
-func absolute(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		return abs
-	}
-	return path
-}
-
-// folderOf is the name of the folder with a version of drun.
-func folderOf(version string) string {
-	return strings.Map(func(c rune) rune {
-		if strings.ContainsRune(plain, c) && c != '/' {
-			return c
-		}
-		return '-'
-	}, version)
 }

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func TestExitCodeComesFirst(t *testing.T) {
 		if c.asked {
 			j.Asked = &now
 		}
-		if got := (slurm{}).over(j, c.code, State{Status: c.said}); got.Status != c.want || got.Code == nil || *got.Code != c.code {
+		if got := (slurm{}).over(j, strconv.Itoa(c.code), State{Status: c.said}); got.Status != c.want || got.Code == nil || *got.Code != c.code {
 			t.Errorf("%d and %q: %s", c.code, c.said, got.Status)
 		}
 	}
@@ -118,9 +119,8 @@ func TestQueueKeepsItsOrder(t *testing.T) {
 func request(kind string) *Request {
 	b := &recipe.Bundle{Name: "sub/train.star", Dir: "/work/sub", Main: "train.star"}
 	b.Sources = []records.Source{records.NewSource("train.star", "recipe", []byte("def main():\n    pass\n"))}
-	return &Request{Home: ".drun", Version: "v1", Bundle: b, Nodes: 2, Ranks: 2, Threads: 1, Grace: 90 * time.Second, Args: []string{"--nproc=2", "--param=say=it's $HOME: \"x\""},
-		Target: &Target{Name: "t", Kind: kind, Values: map[string]string{"image": "registry.example.com/drun", "folder": "/shared/drun", "host": "login", "memory": "16G", "gpus": "a100:1"},
-			Lists: map[string][]string{"volumes": {"drun:/drun", "data:/data"}}}}
+	return &Request{Home: ".drun", Version: "v1", Bundle: b, Nodes: 2, Ranks: 2, Threads: 1, Grace: 90 * time.Second, Args: []string{"--nproc=2", "--param=say=it's $HOME: \"x\"", "--param=at=$(HOME)"},
+		Target: &Target{Name: "t", Kind: kind, Values: map[string]string{"image": "registry.example.com/drun", "folder": "/shared/drun", "host": "login", "memory": "16G", "gpus": "a100:1", "volumes": "drun:/drun\ndata:/data"}}}
 }
 
 // What is printed is what Kubernetes and JobSet accept, by their schemas, and a changed field is not.
@@ -151,7 +151,7 @@ func TestManifest(t *testing.T) {
 			t.Errorf("with %s it is taken: %s", fault[1], out)
 		}
 	}
-	for _, want := range []string{`"--param=say=it's $HOME: \"x\""`, `kueue.x-k8s.io/queue-name: "team-a"`, `nvidia.com/gpu: "1"`, `memory: "16Gi"`, "terminationGracePeriodSeconds: 120", "suspend: true", `cpu: "2"`} {
+	for _, want := range []string{`"--param=say=it's $HOME: \"x\""`, `"--param=at=$$(HOME)"`, `kueue.x-k8s.io/queue-name: "team-a"`, `nvidia.com/gpu: "1"`, `memory: "16Gi"`, "terminationGracePeriodSeconds: 120", "suspend: true", `cpu: "2"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s is missing:\n%s", want, text)
 		}
@@ -221,7 +221,8 @@ func TestLostOnlyAfterAWhile(t *testing.T) {
 			t.Fatalf("%d jobs, %v", len(jobs), err)
 		}
 		r.jobs = jobs
-		if err := f.told(db, jobs, a, r); err != nil {
+		r.from = a
+		if err := f.told(db, r); err != nil {
 			t.Fatal(err)
 		}
 		all, err := db.Jobs(true)

@@ -21,10 +21,9 @@ import (
 
 // Target is where jobs go.
 type Target struct {
-	Name   string              `json:"name"`
-	Kind   string              `json:"kind"`
-	Values map[string]string   `json:"values,omitempty"` // by the keys of the file
-	Lists  map[string][]string `json:"lists,omitempty"`
+	Name   string            `json:"name"`
+	Kind   string            `json:"kind"`
+	Values map[string]string `json:"values,omitempty"` // by the keys of the file; a list has lines
 }
 
 // Local is the name and the kind of the target that is always there: a queue on this machine.
@@ -45,7 +44,7 @@ var Keys = []Key{
 	{Name: "host", Kinds: "slurm", Usage: "the login node, as ssh takes it; without it, this machine is one", form: word, want: "a name without spaces"},
 	{Name: "folder", Kinds: "slurm", Usage: "where drun keeps jobs, their history and itself, on a disk that the login node and the nodes share", form: `^(/|~/?)[^'\n]*$`, want: "an absolute path, or one that begins with ~/"},
 	{Name: "drun", Kinds: "slurm", Usage: "a drun that is there already, instead of a copy of this one", form: `^/[^'\n]+$`, want: "an absolute path"},
-	{Name: "setup", Kinds: "slurm", Usage: "lines of shell that the job begins with, as module load", form: `(?s).*`},
+	{Name: "setup", Kinds: "slurm", Usage: "lines of shell that the job begins with, as module load", form: `(?s).*`, want: "a text"},
 	{Name: "account", Kinds: "slurm", Usage: "account that is charged", Flag: true, form: word, want: "a name without spaces"},
 	{Name: "partition", Kinds: "slurm", Usage: "partition, or several with commas", Flag: true, form: word, want: "a name without spaces"},
 	{Name: "qos", Kinds: "slurm", Usage: "quality of service", Flag: true, form: word, want: "a name without spaces"},
@@ -73,6 +72,11 @@ var kinds = []string{"slurm", "kubernetes", Local}
 // Get returns a setting; "": there is none.
 func (t *Target) Get(key string) string { return t.Values[key] }
 
+// List returns a setting that is a list.
+func (t *Target) List(key string) []string {
+	return strings.FieldsFunc(t.Values[key], func(c rune) bool { return c == '\n' })
+}
+
 // Number is a setting that is a whole number; 0: there is none.
 func (t *Target) Number(key string) int {
 	n, _ := strconv.Atoi(t.Values[key]) // its form was checked
@@ -91,19 +95,38 @@ func (t *Target) memory() int64 {
 
 // Set changes a setting, as a flag does.
 func (t *Target) Set(key, value string) error {
-	k := keyOf(key)
-	if !slices.Contains(strings.Fields(k.Kinds), t.Kind) {
-		return exit.Errorf(exit.Usage, "--%s: %s is a target of the kind %s, which has no %s", key, t.Name, t.Kind, key)
+	if problem := t.set(key, value); problem != "" {
+		return exit.Errorf(exit.Usage, "--%s", problem)
 	}
-	if !k.fits(value) {
-		return exit.Errorf(exit.Usage, "--%s %s: want %s", key, value, k.want)
-	}
-	t.Values = maps.Clone(t.Values)
-	if t.Values == nil {
-		t.Values = map[string]string{}
-	}
-	t.Values[key] = value
 	return nil
+}
+
+// set changes a setting, and returns what is wrong with it; "": nothing.
+func (t *Target) set(key string, values ...any) (problem string) {
+	k, known := keyOf(key), []string{}
+	for _, k := range Keys {
+		if slices.Contains(strings.Fields(k.Kinds), t.Kind) {
+			known = append(known, k.Name)
+		}
+	}
+	if near := spelling.Nearest(key, known); !slices.Contains(known, key) && near != "" {
+		return fmt.Sprintf("%s: did you mean %s?", key, near)
+	} else if !slices.Contains(known, key) {
+		return fmt.Sprintf("%s: a target of the kind %s has %s", key, t.Kind, strings.Join(known, ", "))
+	}
+	var texts []string
+	for _, v := range values {
+		text, is := v.(string)
+		if n, number := v.(int64); number {
+			text, is = strconv.FormatInt(n, 10), true
+		}
+		if fits, err := regexp.MatchString(k.form, text); !is || !fits || err != nil {
+			return fmt.Sprintf("%s %v: want %s", key, v, k.want)
+		}
+		texts = append(texts, text)
+	}
+	t.Values[key] = strings.Join(texts, "\n")
+	return ""
 }
 
 func keyOf(name string) *Key {
@@ -129,25 +152,13 @@ func TargetsFile() string {
 
 // ReadTargets reads the file of targets; a missing file has none. The target "local" is always the first.
 func ReadTargets(path string) ([]*Target, error) {
-	targets := []*Target{{Name: Local, Kind: Local}}
+	targets := []*Target{{Name: Local, Kind: Local, Values: map[string]string{}}}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return targets, nil
 	}
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "the targets: %w", err)
-	}
-	more, err := parseTargets(path, text)
-	return append(targets, more...), err
-}
-
-func parseTargets(path string, text []byte) (targets []*Target, err error) {
-	fault := func(section, key, format string, args ...any) error {
-		at := path
-		if line := lineOf(text, section, key); line > 0 {
-			at = fmt.Sprintf("%s:%d", path, line)
-		}
-		return exit.WithHint(exit.Errorf(exit.Usage, "%s: %s", at, fmt.Sprintf(format, args...)), "docs/schedulers.md has a file of targets as an example")
 	}
 	var file map[string]any
 	meta, err := toml.Decode(string(bytes.TrimPrefix(text, []byte("\ufeff"))), &file)
@@ -160,106 +171,63 @@ func parseTargets(path string, text []byte) (targets []*Target, err error) {
 		if len(k) != 1 {
 			continue
 		}
-		section := k[0]
-		values, is := file[section].(map[string]any)
-		switch {
-		case !is:
-			return nil, fault("", section, "%s stands in no target: a target begins with a line [NAME]", section)
-		case section == Local:
-			return nil, fault(section, "", "the target local is always there, and needs no lines")
-		case !(&Key{form: name}).fits(strings.ToLower(section)):
-			return nil, fault(section, "", "the name of the target %q: want letters, digits and -", section)
-		}
-		t := &Target{Name: section, Values: map[string]string{}, Lists: map[string][]string{}}
-		kind, given := values["kind"].(string)
-		if t.Kind = kind; !slices.Contains(kinds, kind) {
-			if !given {
-				return nil, fault(section, "kind", "%s has no kind: want kind = %q, %q or %q", section, kinds[0], kinds[1], kinds[2])
-			}
-			return nil, fault(section, "kind", "kind %q: want %s, %s or %s", kind, kinds[0], kinds[1], kinds[2])
-		}
-		for _, key := range slices.Sorted(maps.Keys(values)) {
-			if key == "kind" {
-				continue
-			}
-			if err := t.read(key, values[key], func(format string, args ...any) error { return fault(section, key, format, args...) }); err != nil {
-				return nil, err
-			}
-		}
-		for _, need := range map[string][]string{"kubernetes": {"image", "volumes"}}[t.Kind] {
-			if t.Values[need] == "" && t.Lists[need] == nil {
-				return nil, fault(section, "", "%s needs %s: %s", section, need, keyOf(need).Usage)
-			}
-		}
-		if t.Kind == "slurm" && t.Get("host") != "" && t.Get("folder") == "" {
-			return nil, fault(section, "host", "%s needs a folder there: %s", section, keyOf("folder").Usage)
+		t := &Target{Name: k[0], Values: map[string]string{}}
+		if key, problem := t.read(file[t.Name]); problem != "" {
+			return nil, exit.WithHint(exit.Errorf(exit.Usage, "%s:%d: %s", path, lineOf(text, t.Name, key), problem), "docs/schedulers.md has a file of targets as an example")
 		}
 		targets = append(targets, t)
 	}
 	return targets, nil
 }
 
-// read takes one setting from the file.
-func (t *Target) read(key string, value any, fault func(format string, args ...any) error) error {
-	k := keyOf(key)
-	if k == nil || !slices.Contains(strings.Fields(k.Kinds), t.Kind) {
-		var known []string
-		for _, k := range Keys {
-			if slices.Contains(strings.Fields(k.Kinds), t.Kind) {
-				known = append(known, k.Name)
-			}
+// read takes the settings from the file. A problem comes with the key that it is about; "": it is about the whole.
+func (t *Target) read(section any) (key, problem string) {
+	values, is := section.(map[string]any)
+	t.Kind, _ = values["kind"].(string)
+	switch {
+	case !is:
+		return t.Name, t.Name + " stands in no target: a target begins with a line [NAME]"
+	case t.Name == Local:
+		return "", "the target local is always there, and needs no lines"
+	case !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`).MatchString(t.Name):
+		return "", fmt.Sprintf("the name of the target %q: want letters, digits, - and _", t.Name)
+	case !slices.Contains(kinds, t.Kind):
+		return "kind", fmt.Sprintf("%s wants kind = %q, %q or %q, not %q", t.Name, kinds[0], kinds[1], kinds[2], t.Kind)
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		list, is := values[key].([]any)
+		if !is {
+			list = []any{values[key]}
 		}
-		if near := spelling.Nearest(key, known); near != "" {
-			return fault("%s: did you mean %s?", key, near)
+		if k := keyOf(key); k != nil && is != k.List {
+			return key, fmt.Sprintf("%s: want %s", key, map[bool]string{true: `a list, as ["…"]`, false: "one text in quotes, not a list"}[k.List])
 		}
-		return fault("a target of the kind %s has no %s, but %s", t.Kind, key, strings.Join(known, ", "))
-	}
-	texts := []string{}
-	switch v := value.(type) {
-	case string:
-		texts = append(texts, v)
-	case int64:
-		texts = append(texts, strconv.FormatInt(v, 10))
-	case []any:
-		for _, e := range v {
-			text, is := e.(string)
-			if !is {
-				return fault("%s: want a list of texts", key)
-			}
-			texts = append(texts, text)
-		}
-	default:
-		return fault("%s: want a text in quotes", key)
-	}
-	if _, list := value.([]any); list != k.List {
-		return fault("%s: want %s", key, map[bool]string{true: `a list, as ["…"]`, false: "one text in quotes, not a list"}[k.List])
-	}
-	for _, text := range texts {
-		if !k.fits(text) {
-			return fault("%s %q: want %s", key, text, k.want)
-		}
-	}
-	if k.List {
-		t.Lists[key] = texts
-	} else {
-		t.Values[key] = texts[0]
-	}
-	return nil
-}
-
-// lineOf finds the line of a key in a section, or of the section; 0: it has none.
-func lineOf(text []byte, section, key string) int {
-	in, at := section == "", 0
-	for i, line := range strings.Split(string(text), "\n") {
-		line = strings.TrimSpace(line)
-		if header, is := strings.CutPrefix(line, "["); is {
-			header, _, _ = strings.Cut(header, "]")
-			if in = strings.Trim(header, ` "'`) == section; in {
-				at = i + 1
-			}
+		if key == "kind" {
 			continue
 		}
-		if name, _, is := strings.Cut(line, "="); in && is && key != "" && strings.Trim(name, ` "'`) == key {
+		if problem := t.set(key, list...); problem != "" {
+			return key, problem
+		}
+	}
+	for _, needs := range [][3]string{{"kubernetes", "image", "image"}, {"kubernetes", "volumes", "volumes"}, {"slurm", "host", "folder"}} {
+		if given := t.Get(needs[1]) != "" || t.Kind == "kubernetes"; t.Kind == needs[0] && given && t.Get(needs[2]) == "" {
+			return needs[1], fmt.Sprintf("%s needs %s: %s", t.Name, needs[2], keyOf(needs[2]).Usage)
+		}
+	}
+	return "", ""
+}
+
+// lineOf finds the line of a key in a section, or of the section.
+func lineOf(text []byte, section, key string) (at int) {
+	in := false
+	for i, line := range strings.Split(string(text), "\n") {
+		name, _, _ := strings.Cut(line, "=")
+		switch name = strings.Trim(name, " \t\"'"); {
+		case strings.HasPrefix(name, "["):
+			if in = strings.Trim(name, "[] \t\"'\r") == section; in {
+				at = i + 1
+			}
+		case name == key && (in || at == 0 && key == section):
 			return i + 1
 		}
 	}
@@ -280,9 +248,4 @@ func FindTarget(targets []*Target, name string) (*Target, error) {
 		hint = "did you mean " + near + "?"
 	}
 	return nil, exit.WithHint(exit.Errorf(exit.Usage, "there is no target %q", name), hint)
-}
-
-func (k *Key) fits(value string) bool {
-	is, err := regexp.MatchString(k.form, value)
-	return is && err == nil
 }

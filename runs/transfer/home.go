@@ -312,6 +312,10 @@ func (h *Home) checkpointsOf(ctx context.Context, uid string) (list []checkpoint
 	return list, nil
 }
 
+func (h *Home) doing(ctx context.Context, uid string) (*records.Snapshot, error) {
+	return h.db.Doing(ctx, try.To(h.may(ctx, access.Read, uid)).ID)
+}
+
 func (h *Home) manifest(ctx context.Context, s Step) (*checkpoints.Manifest, error) {
 	try.To(h.may(ctx, access.Read, s.UID))
 	store := try.To(h.checkpoints(false))

@@ -48,6 +48,7 @@ var (
 	// Files lists the files of a run, ReadFile reads a part of one, and PutFile keeps a part and returns how much is there.
 	Files    = request("files", (*Home).files)
 	ReadFile = request("read-file", (*Home).readFile)
+	Doing    = request("doing", (*Home).doing) // what the ranks of a running run do now; nil: they have not started, or have ended
 	PutFile  = request("put-file", (*Home).putFile)
 )
 

@@ -36,8 +36,17 @@ cat >ssh/config <<-EOF2
 	  HostName 10.98.0.99
 	  ConnectTimeout 2
 EOF2
-$(command -v sshd || echo /usr/sbin/sshd) -f ssh/sshd.conf
-export DRUN_SSH="ssh -F $cluster/ssh/config" DRUN_TARGETS=$cluster/laptop/targets.toml
+# Each command that ssh is given is counted. The sockets of shared connections vanish with this namespace.
+mount -t tmpfs none /mnt
+export TMPDIR=/mnt
+cat >ssh/counted <<-EOF2
+	#!/bin/sh
+	printf '%s' "\$*" | tr '\n' ' ' | sed 's/\$/\n/' >>$cluster/ssh/calls
+	exec ssh -F $cluster/ssh/config "\$@"
+EOF2
+chmod +x ssh/counted
+$(command -v sshd || echo /usr/sbin/sshd) -E "$cluster/ssh/log" -f ssh/sshd.conf
+export DRUN_SSH=$cluster/ssh/counted DRUN_TARGETS=$cluster/laptop/targets.toml
 sed "s|SHARED|$cluster/shared/drun|" "$PAGE/targets.toml" >laptop/targets.toml
 cp "$PAGE/train.star" laptop
 cd laptop
@@ -59,6 +68,9 @@ sh -e "$PAGE/commands" >out 2>&1 || fail "the page's commands"
 cat out
 grep -q 'weights: done' out || true
 drun jobs wait --all >>out 2>&1 || fail "the run is not done"
+called() { grep -c -e "$1" "$cluster/ssh/calls" || true; }
+[ "$(called 'fail scheduler')" = 1 ] && [ "$(called 'sbatch --parsable')" = 1 ] && [ "$(called 'mv -T')" = 1 ] || fail "the commands of one job"
+[ "$(grep -c 'Accepted publickey' "$cluster/ssh/log")" = 1 ] || { cat "$cluster/ssh/log"; fail "connections of one job"; }
 echo "ok the page's commands ($(($(date +%s%3N) - start)) ms)"
 drun metrics weights --csv >/dev/null 2>&1 || true
 same() { # A B: two files have the same last lines of the ranks
@@ -127,17 +139,36 @@ points() { drun sql --home "$1" "select coalesce(sum(count), 0) from run_metrics
 waitFor "points arrive while it runs" 60 sh -c 'drun metrics cut --csv | grep -q loss'
 step=$(drun sql "select cast(unixepoch(min(p.time), 'subsec') * 1000 as integer) from runs r join points p on p.run = r.id where r.name = 'cut'" | tail -n 1)
 echo "ok handed over in $((handed - start)) ms, its first step after $((step - start)) ms, and here after $(($(date +%s%3N) - start)) ms"
-SLURM_CONF=$cluster/../slurm.conf scontrol show job "$(slurm squeue -h -o %i -n cut)" | grep -E 'SubmitTime|StartTime' || true
-kill "$(cat "$cluster/ssh/pid")"
-waitFor "the login node is missed" 60 sh -c 'drun jobs | grep "running.*cut.*not known since"'
+began=$(stat -c %.3Y "$cluster"/shared/drun/jobs/"$(drun sql "select json_extract(spec, '$.folder') from jobs j join runs r on r.id = j.run where r.name = 'cut'" | tail -n 1 | sed 's|.*/||')"/output | tr -d .)
+echo "ok beyond Slurm's own $((began - handed)) ms, from submit to the first step: $((step - start - began + handed)) ms"
+pgrep sshd | xargs kill -STOP # as a network that is gone: no connection ends
+waitFor "the login node is missed" 90 sh -c 'drun jobs | grep "running.*cut.*not known since"'
 drun runs | grep -q 'cut *running' || fail "it does not count as running"
 there=$(points "$cluster/shared/drun/home")
 [ "$there" -gt "$(points .drun)" ] || sleep 2
-$(command -v sshd || echo /usr/sbin/sshd) -f "$cluster/ssh/sshd.conf"
+pgrep sshd | xargs kill -CONT
 slurm scancel --signal=USR1 -n cut
 drun jobs wait cut >out 2>&1 || fail "the run that was cut off"
 [ "$(points .drun)" = "$(points "$cluster/shared/drun/home")" ] && [ "$(points .drun)" -ge "$there" ] || fail "points are lost"
 echo "ok cut off, and no point lost"
+
+# What the ranks do, as the page asks for it: one waits for the other.
+cat >waits-for.star <<'EOF2'
+def main():
+    for _ in range(100000000000 if dist.rank() == 1 else 0):
+        pass
+    dist.barrier()
+EOF2
+drun submit hpc waits-for.star -n 2 --name stuck --timeout 10m >out 2>&1 || fail "a job that waits"
+waitFor "it runs, and its run is here" 60 sh -c 'drun runs | grep "stuck *running"'
+drun ui --port 0 >ui.out 2>&1 & ui=$!
+waitFor "the pages" 30 grep -q http ui.out
+page=$(grep -o 'http://[^ ]*' ui.out | head -n 1)
+curl -s -L -c jar -b jar -o /dev/null "$page"
+waitFor "its page has what the ranks do" 40 sh -c "curl -s -b jar '$(echo "$page" | cut -d/ -f1-3)/api/v1/runs/stuck/ranks' | tee out | tr -d ' ' | grep '\"live\":true.*barrier'"
+kill $ui
+drun jobs cancel stuck >out 2>&1
+drun jobs wait stuck >out 2>&1 || grep -q 'stuck is cancelled' out || fail "the run that waits"
 
 # Ended by somebody else, and by drun.
 for how in elsewhere here; do
@@ -227,6 +258,11 @@ fake() { # COMMAND SCRIPT: puts a script in a command's place
 	mount --bind "../shared/$1" "$(realpath "$(command -v "$1")")"
 }
 real() { umount "$(realpath "$(command -v "$1")")"; }
+mkdir ../shared/data && echo 1 >../shared/data/a.csv && (cd ../shared/data && sha256sum a.csv) >sums
+echo 2 >../shared/data/a.csv
+wrong 2 'hpc: the data there is not what --sums says: a.csv: FAILED' drun submit hpc train.star --data "$cluster/shared/data" --sums sums
+echo nothing >nosums
+wrong 2 'the data there is not what --sums says: .*no properly formatted' drun submit hpc train.star --data "$cluster/shared/data" --sums nosums
 fake uname "echo riscv64"
 wrong 2 "alien has processors of the kind riscv64" drun submit alien train.star
 real uname
@@ -238,4 +274,7 @@ real sha256sum
 [ "$(drun sql "select count(*) from runs where status = 'pending'" | tail -n 1)" = 0 ] || fail "runs are left"
 [ "$(ls ../shared/drun/jobs | wc -l)" = "$(drun sql "select count(distinct json_extract(spec, '$.folder')) from jobs" | tail -n 1)" ] || fail "folders are left"
 echo "ok what is wrong is said"
+echo 1 >../shared/data/a.csv
+drun submit hpc train.star --data "$cluster/shared/data" --sums sums --name same --wait >out 2>&1 || fail "data that is what its sums say"
+echo "ok data and its sums"
 drun jobs --all

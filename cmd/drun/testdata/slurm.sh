@@ -60,6 +60,7 @@ cat >slurm.conf <<-EOF
 	SchedulerParameters=sched_interval=3,bf_interval=3
 	SlurmdParameters=config_overrides
 	ReturnToService=2
+	SlurmdTimeout=${SLURMD_TIMEOUT:-300}
 	KillWait=5
 	NodeName=node[1-3] NodeHostname=node1 NodeAddr=10.98.0.1 Port=[17001-17003] CPUs=4 State=UNKNOWN
 	PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE MaxTime=INFINITE State=UP

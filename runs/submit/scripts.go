@@ -1,0 +1,131 @@
+package submit
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"drun/engine/launch"
+	"drun/internal/try"
+)
+
+// What schedulers and login nodes execute is in the folder scripts, as templates that a job fills in.
+
+//go:embed scripts
+var scripts embed.FS
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"sh": words,
+	"json": func(v any) (string, error) { // which YAML contains
+		text, err := json.Marshal(v)
+		return string(text), err
+	},
+	"claim":  func(volume string) string { return strings.SplitN(volume, ":", 2)[0] },
+	"mount":  func(volume string) string { return strings.SplitN(volume, ":", 2)[1] },
+	"number": func(gpus string) string { return gpus[strings.LastIndexByte(gpus, ':')+1:] },
+}).ParseFS(scripts, "scripts/*"))
+
+func fill(name string, data any) string {
+	var b strings.Builder
+	try.Ok(templates.ExecuteTemplate(&b, name, data)) // a mistake in the template
+	return b.String()
+}
+
+// words are texts, and lists of them, as words for a shell.
+func words(args ...any) string {
+	var quoted []string
+	for _, arg := range args {
+		if list, is := arg.([]string); is {
+			for _, each := range list {
+				quoted = append(quoted, words(each))
+			}
+			continue
+		}
+		text := fmt.Sprint(arg)
+		if text == "" || strings.ContainsFunc(text, func(c rune) bool { return !strings.ContainsRune(plain, c) }) {
+			text = launch.Quote(text)
+		}
+		quoted = append(quoted, text)
+	}
+	return strings.Join(quoted, " ")
+}
+
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
+
+// The following is what templates ask of a job.
+
+func (r *Request) Here() bool { return Here(r.Target) }
+
+// Name is that of the job, or of its first run.
+func (j *job) Name() string { return j.runs[0].Name }
+
+// Seconds is how long before its end a job is told.
+func (j *job) Seconds() int { return int((j.Grace + 30*time.Second) / time.Second) }
+
+// CellVariable has the number of a sweep's cell.
+func (j *job) CellVariable() string {
+	if j.Target.Kind == Local {
+		return CellVariable
+	}
+	return "SLURM_ARRAY_TASK_ID"
+}
+
+// Keep is the file for drun's exit code.
+func (j *job) Keep() string {
+	if j.Cells != nil {
+		return "exit-$" + j.CellVariable()
+	}
+	return "exit"
+}
+
+// Arguments are those of drun run. The name of a sweep's cell is among the flags of the cell.
+func (j *job) Arguments() []string {
+	args := []string{"run", j.Bundle.Name}
+	for _, arg := range j.Args {
+		args = append(args, strings.ReplaceAll(arg, InJob, j.Folder+"/"))
+	}
+	if !slices.ContainsFunc(j.Args, func(arg string) bool { return strings.HasPrefix(arg, "--resume=") }) {
+		args = append(args, "--resume", "auto") // a job that is started again goes on from its own checkpoints in any case
+	}
+	if j.Cells == nil {
+		args = append(args, "--name", j.Name())
+	}
+	return args
+}
+
+// Environ is what a job in the queue here has of the submitter's environment.
+func (j *job) Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return !strings.HasPrefix(name, "DRUN_") || strings.Contains(name, "SECRET") || strings.Contains(name, "TOKEN") || name == "DRUN_HOME"
+	})
+}
+
+// Options are those of sbatch that the target has.
+func (j *job) Options() (list []string) {
+	for _, o := range [][2]string{{"account", "account"}, {"partition", "partition"}, {"qos", "qos"}, {"constraint", "constraint"}, {"time", "time"}, {"gpus", "gpus-per-node"}, {"memory", "mem"}} {
+		if value := j.Target.Get(o[0]); value != "" {
+			list = append(list, "--"+o[1]+"="+value)
+		}
+	}
+	return append(list, j.Target.List("options")...)
+}
+
+// DataFolder is where relative names of Sums begin.
+func (j *job) DataFolder() string {
+	if len(j.Data) > 0 {
+		return j.Data[0]
+	}
+	return j.Dir
+}
+
+// Root is the folder that has the jobs' folder, Installed the one with the program, and Part where it is until all of it is there.
+func (j *job) Root() string      { return filepath.Dir(filepath.Dir(j.Folder)) }
+func (j *job) Installed() string { return filepath.Dir(j.Program) }
+func (j *job) Part() string      { return j.Installed() + "." + filepath.Base(j.Folder) }
