@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -62,9 +63,10 @@ func SSH(host string) []string {
 		own := bytes.Contains(config, []byte("\ncontrolpath ")) || !bytes.Contains(config, []byte("\ncontrolmaster false\n"))
 		dir, is := filepath.Join(os.TempDir(), fmt.Sprintf("drun-ssh-%d", os.Getuid())), unix.Stat_t{}
 		_ = os.Mkdir(dir, 0o700)
-		const longest = 107 - len("/") - 40 - len(".0123456789abcdef") // the name of a socket, which ssh makes under a longer one
-		if !own && len(dir) <= longest && unix.Lstat(dir, &is) == nil && is.Mode == unix.S_IFDIR|0o700 && int(is.Uid) == os.Getuid() {
-			options = []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", "ControlPath=" + dir + "/%C"}
+		name := fmt.Sprintf("/%.8x", sha256.Sum256([]byte(strings.Join(append(ssh, host), " ")))) // another name of the host may have another key
+		const longest = 107 - len(".0123456789abcdef")                                            // the name of a socket, which ssh makes under a longer one
+		if !own && len(dir+name) <= longest && unix.Lstat(dir, &is) == nil && is.Mode == unix.S_IFDIR|0o700 && int(is.Uid) == os.Getuid() {
+			options = []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", "ControlPath=" + dir + name}
 		}
 		shared.Store(host, options)
 	}
