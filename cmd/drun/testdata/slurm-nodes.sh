@@ -1,6 +1,8 @@
 # What the nodes of a job may lack, and nodes that die; run by slurm.sh, on a login node whose home the nodes share.
 set -eu
 cat >node.star <<-'EOF2'
+	p = run.params(held = True)
+
 	def main():
 	    weight = tensor.zeros(8)
 	    state = {"weight": weight, "step": 0}
@@ -12,7 +14,7 @@ cat >node.star <<-'EOF2'
 	        state["step"] = step
 	        if step % 50 == 0:
 	            checkpoint.save(state, step = step)
-	        for _ in range(1000000000 if first and step == 120 else 0):
+	        for _ in range(1000000000 if p.held and first and step == 120 else 0):
 	            if run.should_stop():
 	                break
 	    print("rank %d of %d: %r" % (dist.rank(), dist.world_size(), weight.sum().item()))
@@ -57,7 +59,7 @@ kills() {
 		fi
 	done
 }
-drun run node.star -n 4 --name undisturbed --home undisturbed >undisturbed.out 2>&1
+drun run node.star -n 4 -p held=False --name undisturbed --home undisturbed >undisturbed.out 2>&1
 sum() { sed -n 's/.*rank 3 of 4: //p' "$1" | tail -n 1; }
 for which in other first; do
 	drun submit here node.star -n 2 --nnodes 2 --name $which >out 2>&1 || fail "a job"
