@@ -320,7 +320,7 @@ faults:
 # Slurm, in its own namespaces.
 slurm:
 	@$(call apt,slurmctld munged sshd slurmdbd mariadbd,slurm-wlm munge openmpi-bin openssh-client openssh-server slurmdbd mariadb-server)
-	DRUN_TEST_SLURM=1 go test -count 1 -v -run '^TestSlurm' ./cmd/drun
+	DRUN_TEST_SLURM=1 go test -count 1 -timeout 30m -v -run '^TestSlurm' ./cmd/drun
 
 # A sweep of 100 cells on a real Slurm, every third of which is taken from its node and goes on later: some ten minutes.
 .PHONY: preempted
