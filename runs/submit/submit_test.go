@@ -151,7 +151,7 @@ func TestManifest(t *testing.T) {
 			t.Errorf("with %s it is taken: %s", fault[1], out)
 		}
 	}
-	for _, want := range []string{`"--param=say=it's $HOME: \"x\""`, `"--param=at=$$(HOME)"`, `kueue.x-k8s.io/queue-name: "team-a"`, `nvidia.com/gpu: "1"`, `memory: "16Gi"`, "terminationGracePeriodSeconds: 120", "suspend: true", `cpu: "2"`} {
+	for _, want := range []string{`"--param=say=it's $HOME: \"x\""`, `"--param=at=$$(HOME)"`, `kueue.x-k8s.io/queue-name: "team-a"`, `nvidia.com/gpu: "1"`, `memory: "16Gi"`, "terminationGracePeriodSeconds: 120", "suspend: true", `cpu: "2"`, "operator: In\n", "values: [1, 2, 5, 8]", "action: FailJobSet", "backoffLimit: 0"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s is missing:\n%s", want, text)
 		}
@@ -240,6 +240,9 @@ func TestLostOnlyAfterAWhile(t *testing.T) {
 	}
 	if got := hear(answer{states: map[int64]State{}}); got.State != history.Running || !strings.Contains(got.Reason, "does not know it at the moment") {
 		t.Errorf("missing once: %s, %s", got.State, got.Reason)
+	}
+	if got := hear(answer{states: map[int64]State{}}); got.State != history.Running {
+		t.Errorf("missing for a moment: %s", got.State)
 	}
 	if got := hear(states(State{Status: history.Pending, Reason: "others come first"})); got.State != history.Pending || !strings.HasPrefix(got.Reason, again) {
 		t.Errorf("again: %s, %s", got.State, got.Reason)
