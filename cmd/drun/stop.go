@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +57,11 @@ func agentOf(ctx context.Context, db *history.DB, id int64) (*history.Agent, err
 	}
 	agent, err := db.Agent(ctx, id)
 	if silent := (*history.SilentError)(nil); errors.As(err, &silent) {
-		err = exit.WithHint(exit.Errorf(exit.Recipe, "run %d %s cannot be stopped from here: %v", id, d.Name, err), "where it goes on, as the user who started it: drun stop "+d.Name)
+		hint := "where it goes on, as the user who started it: drun stop " + d.Name
+		if jobs, _ := db.Jobs(false); slices.ContainsFunc(jobs, func(j *history.Job) bool { return j.Run == id }) {
+			hint = "drun jobs cancel " + d.Name
+		}
+		err = exit.WithHint(exit.Errorf(exit.Recipe, "run %d %s cannot be stopped from here: %v", id, d.Name, err), hint)
 	}
 	return agent, err
 }

@@ -120,7 +120,10 @@ func (t *Target) set(key string, values ...any) (problem string) {
 		if n, number := v.(int64); number {
 			text, is = strconv.FormatInt(n, 10), true
 		}
-		if fits, err := regexp.MatchString(k.form, text); !is || !fits || err != nil {
+		if !is {
+			return key + ": want a text in quotes"
+		}
+		if fits, err := regexp.MatchString(k.form, text); !fits || err != nil {
 			return fmt.Sprintf("%s %v: want %s", key, v, k.want)
 		}
 		texts = append(texts, text)

@@ -167,6 +167,7 @@ page=$(grep -o 'http://[^ ]*' ui.out | head -n 1)
 curl -s -L -c jar -b jar -o /dev/null "$page"
 waitFor "its page has what the ranks do" 40 sh -c "curl -s -b jar '$(echo "$page" | cut -d/ -f1-3)/api/v1/runs/stuck/ranks' | tee out | tr -d ' ' | grep '\"live\":true.*barrier'"
 kill $ui
+drun stop stuck >out 2>&1 || grep -q "hint: drun jobs cancel stuck" out || fail "the hint of drun stop"
 drun jobs cancel stuck >out 2>&1
 drun jobs wait stuck >out 2>&1 || grep -q 'stuck is cancelled' out || fail "the run that waits"
 
