@@ -338,7 +338,9 @@ func (p *puller) pull(ctx context.Context, from submit.Source, uids []string) (e
 	for _, s := range found {
 		runs = append(runs, transfer.Found{ID: s.ID, UID: s.UID, Name: s.Name})
 		if l.answers[s.UID] == nil {
-			l.answers[s.UID] = l.here.Writer().AnswerFor(s.UID, func(ctx context.Context) (*records.Snapshot, error) { return transfer.Doing(transfer.Local(ctx), l.there, s.UID) })
+			l.answers[s.UID] = l.here.Writer().AnswerFor(s.UID, func(ctx context.Context) (*records.Snapshot, error) {
+				return transfer.Doing(transfer.Local(ctx), l.there, s.UID)
+			})
 		}
 	}
 	for uid, end := range l.answers {

@@ -81,6 +81,7 @@ func addressOf(text string) (string, error) {
 
 // dialWithin is how long a server that is off may leave an attempt to connect without an answer.
 const dialWithin = 5 * time.Second
+
 // tokenFor is this user's token for a server; "": there is none.
 func tokenFor(address string) (string, error) {
 	known, err := readLogins()
