@@ -48,7 +48,7 @@ func recorded(t *testing.T) string {
 	ok(t, r.Write(&history.Batch{
 		Batch: records.Batch{Points: []records.Point{
 			{Name: "acc", Step: 0, Value: 0.30000000000000004, Exact: true, Time: when},
-			{Name: "loss", Step: 0, Value: math.Inf(1), Exact: true, Time: when},
+			{Name: "loss", Step: 0, Value: math.Inf(1), Rank: 1, Exact: true, Time: when},
 			{Name: "loss", Step: 1, Value: math.NaN(), Rank: 1, Exact: true, Time: when.Add(time.Millisecond)},
 		},
 		},
@@ -123,7 +123,7 @@ func TestOutput(t *testing.T) {
 		{"compare 1 2 --json", []string{`"kind": "parameter"`, "\"values\": [\n        1.0,\n        null\n", `"recipe_diff": "--- run 1`, `"NaN"`}},
 		{"compare 1 2 2 2 2 2 2", []string{"ID  NAME        hidden  lr   whole  ranks  ", "1   calm-otter  128     0.1  1.0    2      done    ", "\nVERSION drun\n  v1  runs 1\n      runs 2 2 2 2 2 2\n"}},
 		{"show last", []string{"run 2 wild-goose: failed", "bad.star:3:5: boom", "exit code", "1"}},
-		{"metrics 1 --csv", []string{"=name,step,rank,value,time\nacc,0,0,0.30000000000000004," + stamp + "\nloss,0,0,Infinity," + stamp +
+		{"metrics 1 --csv", []string{"=name,step,rank,value,time\nacc,0,0,0.30000000000000004," + stamp + "\nloss,0,1,Infinity," + stamp +
 			"\nloss,1,1,NaN," + later + "\n"}},
 		{"metrics 1 acc", []string{"NAME  STEP  RANK  VALUE", "0.30000000000000004"}},
 		{"metrics 1 acc --json", []string{`"value": 0.30000000000000004`, `"time": "` + stamp + `"`}},

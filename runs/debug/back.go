@@ -278,7 +278,7 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 	if each := s.perUpdate(); each > 0 && to != nil {
 		took := each * float64(to.Updates-a.Updates)
 		if from.own {
-			a.Options.KeepEach, a.Options.Keep = int64(math.Ceil(1/each)), statesAtMost
+			a.Options.KeepEach, a.Options.Keep = max(1, int64(math.Ceil(stateEach/each))), statesAtMost
 		}
 		if text += ": less than 0.1 s of computation"; took >= 0.1 {
 			text = strings.Replace(text, "less than 0.1", fmt.Sprintf("about %.1f", took), 1)
@@ -294,8 +294,11 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 	return w, nil
 }
 
-// statesAtMost limits how many states of a repetition are kept, of which it saves one each second of work: the latest ones.
+// statesAtMost limits how many states of a repetition are kept: the latest ones.
 const statesAtMost = 8
+
+// stateEach is after how many seconds of work a repetition saves a state. Tests have less patience.
+var stateEach = 1.0
 
 // perUpdate is about how many seconds of computation an update of the parameters takes; 0: unknown.
 func (s *Session) perUpdate() float64 {

@@ -554,7 +554,9 @@ func TestTimes(t *testing.T) {
 
 // A repetition keeps states on its way, from which later ones begin.
 func TestKeptStates(t *testing.T) {
-	s := launch(t, options(t, strings.ReplaceAll(fmt.Sprintf(tall, "pass", "for i in range(400000): x = i"), "checkpoint.save(state, step = epoch)", "pass"), 1)).start()
+	defer func(seconds float64) { stateEach = seconds }(stateEach)
+	stateEach = 0
+	s := launch(t, options(t, strings.ReplaceAll(fmt.Sprintf(tall, "pass", "pass"), "checkpoint.save(state, step = epoch)", "pass"), 1)).start()
 	s.do("break 16 if epoch == 1", "continue", "delete", "back", "back")
 	if got := fmt.Sprint(s.said); !strings.Contains(got, "whose state was kept") {
 		t.Errorf("going back said %s", got)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"text/template"
 	"time"
 
@@ -20,20 +21,22 @@ import (
 //go:embed scripts
 var scripts embed.FS
 
-var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"sh": words,
-	"json": func(v any) (string, error) { // which YAML contains
-		text, err := json.Marshal(v)
-		return string(text), err
-	},
-	"claim":  func(volume string) string { return strings.SplitN(volume, ":", 2)[0] },
-	"mount":  func(volume string) string { return strings.SplitN(volume, ":", 2)[1] },
-	"number": func(gpus string) string { return gpus[strings.LastIndexByte(gpus, ':')+1:] },
-}).ParseFS(scripts, "scripts/*"))
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"sh": words,
+		"json": func(v any) (string, error) { // which YAML contains
+			text, err := json.Marshal(v)
+			return string(text), err
+		},
+		"claim":  func(volume string) string { return strings.SplitN(volume, ":", 2)[0] },
+		"mount":  func(volume string) string { return strings.SplitN(volume, ":", 2)[1] },
+		"number": func(gpus string) string { return gpus[strings.LastIndexByte(gpus, ':')+1:] },
+	}).ParseFS(scripts, "scripts/*"))
+})
 
 func fill(name string, data any) string {
 	var b strings.Builder
-	try.Ok(templates.ExecuteTemplate(&b, name, data)) // a mistake in the template
+	try.Ok(templates().ExecuteTemplate(&b, name, data)) // a mistake in the template
 	return b.String()
 }
 

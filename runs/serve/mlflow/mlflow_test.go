@@ -291,7 +291,7 @@ func TestRunsOfRecipes(t *testing.T) {
 	ok(t, r.Write(batch))
 	ok(t, db.Close())
 	s := serve(t, home)
-	found := s.post("runs/search", object{"experiment_ids": []string{"0"}, "filter": "params.lr = '1000000.0' and tags.team LIKE 'a%' and attributes.status = 'KILLED' and metrics.loss = 12"})
+	found := s.post("runs/search", object{"experiment_ids": []string{"0"}, "filter": "params.lr = '1000000.0' and tags.team LIKE 'a%' and attributes.status = 'KILLED' and metrics.loss = 2"})
 	if got := dig(found, "runs", 0, "info", "run_id"); got != r.UID {
 		t.Fatalf("found %v", found)
 	}
