@@ -50,7 +50,7 @@ const maxHeader = 100 << 20
 func writeState(w io.Writer, v *checkpoints.View) (err error) {
 	defer try.Caught(&err)
 	known, taken := map[string]string{}, map[string]bool{"": true, "__metadata__": true}
-	header, order := map[string]any{}, []io.Reader{}
+	header, order := map[string]any{}, []*io.SectionReader{}
 	to := &layout{Step: v.Info.Step, Points: v.Info.Points}
 	if v.Info.Score != nil {
 		to.Score = new(strconv.FormatFloat(*v.Info.Score, 'g', -1, 64))
@@ -83,17 +83,51 @@ func writeState(w io.Writer, v *checkpoints.View) (err error) {
 	try.FailIf(len(text) > maxHeader, "the checkpoint of step %d: the names and shapes take %d bytes, and a .safetensors file has room for %d", v.Info.Step, len(text), maxHeader)
 	try.To(w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))))
 	try.To(w.Write(text))
-	in, out := io.Pipe() // one core reads while another writes
-	read := make(chan struct{})
+	return copyAhead(w, v, order)
+}
+
+// copyAhead writes sections of a checkpoint one after the other. Each part is read on a core of its own while earlier ones are written.
+func copyAhead(w io.Writer, v io.ReaderAt, sections []*io.SectionReader) error {
+	type part struct {
+		data []byte
+		err  error
+	}
+	const size, ahead = checkpoints.ChunkSize, 2
+	parts, free, ended := make(chan chan part, ahead), make(chan []byte, ahead+2), make(chan struct{})
+	for range cap(free) {
+		free <- make([]byte, size)
+	}
+	defer close(ended)
 	go func() {
-		defer close(read)
-		_, err := io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{io.MultiReader(order...)}, make([]byte, 1<<20))
-		out.CloseWithError(err)
+		defer close(parts)
+		for _, s := range sections {
+			_, from, length := s.Outer()
+			for at := int64(0); at < length; at += size {
+				read := make(chan part, 1)
+				select {
+				case parts <- read:
+				case <-ended:
+					return
+				}
+				data := (<-free)[:min(size, length-at)]
+				go func() {
+					_, err := v.ReadAt(data, from+at)
+					read <- part{data, err}
+				}()
+			}
+		}
 	}()
-	_, err = io.Copy(w, in)
-	in.Close()
-	<-read
-	return err
+	for read := range parts {
+		p := <-read
+		if p.err != nil {
+			return p.err
+		}
+		if _, err := w.Write(p.data); err != nil {
+			return err
+		}
+		free <- p.data[:cap(p.data)]
+	}
+	return nil
 }
 
 // readState reads a checkpoint that came from anywhere.
