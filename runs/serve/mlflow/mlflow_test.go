@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/history/historytest"
 	"drun/history/records"
 	"drun/runs/serve/access"
 	"drun/runs/serve/objects"
@@ -639,5 +641,26 @@ func TestSearches(t *testing.T) {
 	history := s.get("metrics/get-history?metric_key=acc&max_results=5&run_id=" + dig(s.post("runs/search", object{"experiment_ids": []string{in}, "filter": "metrics.acc = 0.5"}), "runs", 0, "info", "run_id").(string))
 	if len(history["metrics"].([]any)) != 1 || history["next_page_token"] != nil {
 		t.Errorf("the history is %v", history)
+	}
+}
+
+// An answer with very many runs is written in parts, which are what an answer in pages has.
+func TestManyRunsAtOnce(t *testing.T) {
+	home := t.TempDir()
+	const runs = 2*1000 + 1
+	ok(t, historytest.Fill(home, historytest.Shape{Runs: runs, Params: 2, Metrics: 1, Points: 1}))
+	s := serve(t, home)
+	in := object{"experiment_ids": []string{"0"}, "max_results": runs - 1}
+	once := s.post("runs/search", in)
+	if once["next_page_token"] == nil {
+		t.Error("there is no next page")
+	}
+	var paged []any
+	for in["max_results"] = 500; len(paged) < runs-1; {
+		answer := s.post("runs/search", in)
+		paged, in["page_token"] = append(paged, answer["runs"].([]any)...), answer["next_page_token"]
+	}
+	if got := once["runs"].([]any); !reflect.DeepEqual(got, paged) {
+		t.Errorf("%d runs at once are not the %d in pages", len(got), len(paged))
 	}
 }

@@ -1,10 +1,13 @@
 package mlflow
 
 import (
+	"bytes"
 	"database/sql"
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -281,6 +284,34 @@ func searchRuns(c *call, in *struct {
 	found := try.To(sqldb.List(c.reader(), (*run).columns, "WITH found AS MATERIALIZED (SELECT r.id FROM "+runTables+tail+") SELECT "+
 		runColumns+" FROM found JOIN runs r USING (id) JOIN mlflow_experiments e ON e.name = coalesce(r.project_name, 'Default')", args...))
 	answer := page("runs", found, from, most)
-	complete(c.reader(), answer["runs"].([]run))
-	return answer
+	runs := answer["runs"].([]run)
+	if len(runs) <= runsAtOnce {
+		complete(c.reader(), runs)
+		return answer
+	}
+	answer["runs"] = []run{}
+	head, end, _ := bytes.Cut(try.To(records.Marshal(answer)), []byte("[]"))
+	next, begun := append(head, '['), false
+	err := func() (err error) {
+		defer try.Caught(&err)
+		for part := range slices.Chunk(runs, runsAtOnce) {
+			complete(c.reader(), part)
+			text := try.To(records.Marshal(part))
+			c.w.Header().Set("Content-Type", "application/json")
+			begun = true
+			try.To(c.w.Write(append(next, text[1:len(text)-1]...)))
+			next = []byte{','}
+			clear(part)
+		}
+		return nil
+	}()
+	if err != nil && begun {
+		panic(http.ErrAbortHandler) // whoever reads it sees that it was cut off
+	}
+	try.Ok(err)
+	_, _ = c.w.Write(append([]byte{']'}, end...))
+	return nil
 }
+
+// runsAtOnce limits the memory for an answer with many runs.
+const runsAtOnce = 1000
