@@ -318,6 +318,9 @@ func (a *Agent) step(*starlark.Thread) uint64 {
 	case a.waits: // the wait is over
 		a.stop(engine.Stopped{Why: engine.AtPause})
 	case u != nil && !a.now().Before(*u):
+		if at, begins := a.statement(); begins {
+			a.compareAll(at) // what the latest statement has changed
+		}
 		a.stop(engine.Stopped{Why: engine.AtGoal})
 	case a.traces():
 		a.follow()
@@ -332,11 +335,9 @@ func (a *Agent) follow() {
 		return
 	}
 	depth := len(a.here)
+	a.compareAll(at)
 	for _, b := range a.breaks {
-		switch {
-		case b.Changes != "":
-			a.compare(b, at)
-		case b.Line == at.line && b.File == at.file.name:
+		if b.Changes == "" && b.Line == at.line && b.File == at.file.name {
 			if text, holds := a.holds(b); holds && a.meet(b, text) {
 				return
 			}
@@ -406,6 +407,14 @@ func (a *Agent) holds(b *breakpoint) (text string, holds bool) {
 		return fmt.Sprintf("the condition %s could not be evaluated: %v", b.Condition, err), true
 	}
 	return "", holds
+}
+
+func (a *Agent) compareAll(at place) {
+	for _, b := range a.breaks {
+		if b.Changes != "" {
+			a.compare(b, at)
+		}
+	}
 }
 
 // compare looks, where a statement begins, whether the value of a breakpoint has changed since the latest statement of its

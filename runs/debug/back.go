@@ -130,6 +130,7 @@ func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err e
 			}
 		}
 	}
+	say.tell("no breakpoint was met before: back to the beginning")
 	w := try.To(s.repeat(start{}, nil, nil, say))
 	s.change(func() {
 		for r := range w.ranks {

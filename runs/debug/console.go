@@ -66,7 +66,10 @@ func commands() []command {
 func Knows(line string) bool { return commandOf(line) != nil }
 
 func commandOf(line string) *command {
-	name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+	name, args, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if word, _, _ := strings.Cut(strings.TrimSpace(args), " "); word != "" && (strings.ContainsRune("=!<>+*/%", rune(word[0])) || slices.Contains([]string{"in", "and", "or", "if", "not"}, word)) {
+		return nil // an operator after a variable with a command's name
+	}
 	list := commands()
 	if i := slices.IndexFunc(list, func(c command) bool { return slices.Contains(strings.Split(c.names, ", "), name) }); i >= 0 {
 		return &list[i]
@@ -84,6 +87,9 @@ func (c *Console) Do(ctx context.Context, line string) (_ string, err error) {
 		return "", nil
 	case cmd == nil:
 		return c.print(ctx, line), nil
+	case cmd.args == "" && args != "":
+		refuse("%s takes nothing; print %s evaluates the line", strings.Split(cmd.names, ", ")[0], line)
+		return "", nil
 	default:
 		return cmd.do(c, ctx, strings.TrimSpace(args)), nil
 	}
@@ -97,7 +103,7 @@ func (c *Console) help(context.Context, string) string {
 	}
 	fmt.Fprintf(t, "quit, q\tends the session\n")
 	t.Flush()
-	return b.String() + "Anything else is an expression, whose value is shown."
+	return b.String() + "Anything else is an expression, whose value is shown; print shows that of a variable with a command's name, such as w."
 }
 
 // refuse fails as try.To does.

@@ -690,6 +690,25 @@ func TestManyChanges(t *testing.T) {
 	s.same()
 }
 
+// What the statement before the present one has changed is found, too, also in the past.
+func TestLatestChange(t *testing.T) {
+	s := launch(t, options(t, `def main():
+    d = {"k": 0}
+    d["k"] = 1
+    d["k"] = 2
+    run.log(m = 1)
+`, 1)).start()
+	s.do("break 5", "continue", `changed d["k"]`, "go 1")
+	s.at(4)
+	s.do(`changed d["k"]`, "go 1")
+	s.at(3)
+	s.want(`p d["k"]`, "0")
+	s.want("n == 5", "n") // no command: there is no such variable
+	s.want("where d", "print where d")
+	s.finish()
+	s.same()
+}
+
 // A rank that dies at a breakpoint ends the run, which says so.
 func TestDies(t *testing.T) {
 	o := options(t, training, 2)
