@@ -29,6 +29,7 @@ type Follower struct {
 	mu     sync.Mutex
 	ending bool
 	heard  time.Time // when the server has answered last
+	failed bool      // a request has failed since
 	left   int       // runs of which the server lacks something
 	told   sync.Once
 }
@@ -40,6 +41,7 @@ const (
 	onceWithin = 20 * time.Second       // one request
 	backOff    = 10 * time.Second       // the longest wait before a server that did not answer is asked again
 	silentFor  = 3 * time.Second        // at the end, for a server that does not answer
+	busyFor    = 12 * time.Second       // the same, if it has a request that has not failed
 )
 
 // Follow begins to follow a run. It returns at once.
@@ -89,7 +91,8 @@ func (f *Follower) End(atMost time.Duration, signals <-chan os.Signal) (left int
 			stop = true
 		case <-look:
 			f.mu.Lock()
-			stop = time.Since(f.heard) > silentFor || time.Now().After(end)
+			silent := time.Since(f.heard)
+			stop = silent > silentFor && f.failed || silent > busyFor || time.Now().After(end)
 			f.mu.Unlock()
 		}
 	}
@@ -113,7 +116,7 @@ func (f *Follower) open() (*Remote, error) {
 	to.answered = func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.heard = time.Now()
+		f.heard, f.failed = time.Now(), false
 	}
 	return to, nil
 }
@@ -205,6 +208,7 @@ func (r *following) again(do func() (ended bool, err error)) error {
 		}
 		r.mu.Lock()
 		pause := wait
+		r.failed = r.failed || err != nil
 		if r.ending {
 			pause = min(pause, 200*time.Millisecond)
 		}
