@@ -26,10 +26,10 @@ import (
 func (k *check) digests(s span, again *replay.Again) (first *Difference) {
 	from, to := k.boundary(s.from).Updates, k.boundary(s.to).Updates
 	k.verdict.Updates += to - from
-	packed := k.run.made.digests
+	packed, failed := k.run.made.digests, k.run.made.detail.Status != history.Done
 	if k.target(s.to) == nil {
 		to = math.MaxInt64 // the pack may lack some that the run has made
-		if k.run.made.detail.Status != history.Done {
+		if failed {
 			// When one rank fails, the others are stopped wherever they are.
 			was, _ := reached(packed)
 			is, furthest := reached(again.Digests)
@@ -40,9 +40,13 @@ func (k *check) digests(s span, again *replay.Again) (first *Difference) {
 	}
 	for _, side := range [][]map[int64][records.DigestSize]byte{packed, again.Digests} {
 		for rank, made := range side {
+			last := int64(math.MaxInt64)
+			if failed && rank < len(packed) { // it may have been stopped before it had told its latest digests, even of a save
+				last, _ = reached(packed[rank : rank+1])
+			}
 			for n := range made {
 				a, b := digestOf(packed, rank, n), digestOf(again.Digests, rank, n)
-				if a == b || n <= from || n > to || first != nil && n >= first.update {
+				if a == b || n <= from || n > to || n > last || first != nil && n >= first.update {
 					continue
 				}
 				step, known := replay.StepAfter(k.run.made.marks, n)
