@@ -86,17 +86,6 @@ type wait struct {
 	stuck bool // it is told that the ranks wait for each other
 }
 
-type breakpoint struct {
-	engine.Breakpoint
-	expr *lang.Expression // the condition, or what changes; nil: there is none
-
-	// Of one at changes:
-	known bool          // the expression has had a value
-	value uint64        // its digest
-	where place         // the latest statement in the function
-	since engine.Moment // when it began
-}
-
 // place is a statement.
 type place struct {
 	file *file
@@ -220,25 +209,6 @@ func (a *Agent) obey(m *engine.Debug) *engine.Debugged {
 	return answer
 }
 
-// replace sets the breakpoints.
-func (a *Agent) replace(list []engine.Breakpoint) (err error) {
-	a.breaks = nil
-	for _, b := range list {
-		if b.Ranks != nil && !slices.Contains(b.Ranks, a.Rank.Rank) {
-			continue
-		}
-		own := &breakpoint{Breakpoint: b}
-		if src := b.Condition + b.Changes; src != "" {
-			if own.expr, err = Parse(src, a.Env); err != nil {
-				return err
-			}
-		}
-		a.breaks = append(a.breaks, own)
-	}
-	a.watch()
-	return nil
-}
-
 // Called is called where the recipe calls a builtin, if Wanted.
 func (a *Agent) Called() {
 	a.serve()
@@ -360,86 +330,6 @@ func (a *Agent) follow() {
 		}
 	}
 	a.stop(engine.Stopped{Why: engine.AtStep})
-}
-
-// passes reports whether the rank goes on where it meets a breakpoint, which it then notes if that is wanted.
-func (a *Agent) passes(b *breakpoint, text string) bool {
-	pos := starlib.Position(a.Thread)
-	return a.goesOn(engine.Met{Moment: a.now(), Break: b.ID, File: pos.Filename(), Line: pos.Line, Text: text})
-}
-
-// metAtMost limits what is kept of the breakpoints on a way.
-const metAtMost = 10_000
-
-func (a *Agent) goesOn(m engine.Met) bool {
-	if a.going.Meets == engine.Note {
-		if len(a.met) == metAtMost && a.going.Last {
-			a.met = append(a.met[:0], a.met[metAtMost/2:]...)
-		}
-		if len(a.met) < metAtMost {
-			a.met = append(a.met, m)
-		}
-	}
-	return a.going.Meets != engine.Stop
-}
-
-// meet stops at a breakpoint, unless the rank passes it.
-func (a *Agent) meet(b *breakpoint, text string) (stopped bool) {
-	if a.passes(b, text) {
-		return false
-	}
-	a.stop(engine.Stopped{Why: engine.AtBreakpoint, Break: b.ID, Text: text})
-	return true
-}
-
-// holds evaluates a breakpoint's condition. One that fails holds, and text says so.
-func (a *Agent) holds(b *breakpoint) (text string, holds bool) {
-	if b.expr == nil {
-		return "", true
-	}
-	v, err := a.evaluate(b.expr, 0)
-	if t, ok := v.(lang.Truther); ok {
-		holds, err = t.TruthValue()
-	} else if err == nil {
-		holds = bool(v.Truth())
-	}
-	if err != nil {
-		return fmt.Sprintf("the condition %s could not be evaluated: %v", b.Condition, err), true
-	}
-	return "", holds
-}
-
-func (a *Agent) compareAll(at place) {
-	for _, b := range a.breaks {
-		if b.Changes != "" {
-			a.compare(b, at)
-		}
-	}
-}
-
-// compare looks, where a statement begins, whether the value of a breakpoint has changed since the latest statement of its
-// function.
-func (a *Agent) compare(b *breakpoint, at place) {
-	fn, ok := a.Thread.DebugFrame(0).Callable().(*starlark.Function)
-	if !ok || fn.Name() != b.Func || fn.Position().String() != b.At {
-		return
-	}
-	before, since := b.where, b.since
-	b.where, b.since = at, a.now()
-	v, err := a.evaluate(b.expr, 0)
-	if err != nil { // it has no value yet, or none in this call
-		b.known = false
-		return
-	}
-	sum := Digest(v)
-	if b.known && sum == b.value {
-		return
-	}
-	b.known, b.value = true, sum
-	if before.file == nil {
-		before, since = b.where, b.since
-	}
-	a.goesOn(engine.Met{Moment: since, Break: b.ID, File: before.file.name, Line: before.line, Value: sum, NotFinite: !finite(v, 0)})
 }
 
 // statement gives the statement at which the thread is, and whether it begins here. A statement is seen once its first

@@ -1,153 +1,18 @@
 package mlflow
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
-	"net/http/httptest"
-	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"drun/history"
-	"drun/history/historytest"
 	"drun/history/records"
 	"drun/runs/serve/access"
-	"drun/runs/serve/objects"
 )
-
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// server serves a home to one user.
-type server struct {
-	*testing.T
-	home string
-	url  string
-	db   *history.DB
-	stop func()
-}
-
-func serve(t *testing.T, home string, grants ...access.Grant) *server {
-	t.Helper()
-	if grants == nil {
-		grants = []access.Grant{{Role: access.Write}}
-	}
-	write, err := history.Open(home)
-	ok(t, err)
-	read, err := history.OpenReadOnly(home)
-	ok(t, err)
-	h := New(read, write, objects.In(home))
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r.WithContext(access.With(r.Context(), access.User{Name: "ann", Grants: grants}, nil)))
-	}))
-	s := &server{t, home, web.URL, read, sync.OnceFunc(func() { web.Close(); read.Close(); write.Close() })}
-	t.Cleanup(s.stop)
-	return s
-}
-
-// ask sends a request, and reads the answer's JSON.
-func (s *server) ask(method, path string, in any) (status int, out map[string]any) {
-	s.Helper()
-	body, err := json.Marshal(in)
-	ok(s.T, err)
-	if text, is := in.(string); is {
-		body = []byte(text)
-	}
-	r, err := http.NewRequest(method, s.url+path, bytes.NewReader(body))
-	ok(s.T, err)
-	a, err := http.DefaultClient.Do(r)
-	ok(s.T, err)
-	defer a.Body.Close()
-	text, err := io.ReadAll(a.Body)
-	ok(s.T, err)
-	if err := json.Unmarshal(text, &out); err != nil {
-		out = map[string]any{"text": string(text)}
-	}
-	return a.StatusCode, out
-}
-
-// post is a request to MLflow's API that must succeed.
-func (s *server) post(path string, in object) object {
-	s.Helper()
-	status, out := s.ask("POST", "/api/2.0/mlflow/"+path, in)
-	if status != 200 {
-		s.Fatalf("%s: %d %v", path, status, out)
-	}
-	return out
-}
-
-func (s *server) get(path string) object {
-	s.Helper()
-	status, out := s.ask("GET", "/api/2.0/mlflow/"+path, nil)
-	if status != 200 {
-		s.Fatalf("%s: %d %v", path, status, out)
-	}
-	return out
-}
-
-// refused is a request that must fail with a code, and say something.
-func (s *server) refused(method, path string, in any, code, says string) {
-	s.Helper()
-	status, out := s.ask(method, path, in)
-	if out["error_code"] != code || !strings.Contains(fmt.Sprint(out["message"]), says) || status < 400 || status != statuses[code] {
-		s.Errorf("%s %s: %d %v, want %s that says %q", method, path, status, out, code, says)
-	}
-}
-
-func dig(v any, path ...any) any {
-	for _, p := range path {
-		switch p := p.(type) {
-		case string:
-			m, _ := v.(map[string]any)
-			v = m[p]
-		case int:
-			list, _ := v.([]any)
-			if p >= len(list) {
-				return nil
-			}
-			v = list[p]
-		}
-	}
-	return v
-}
-
-func (s *server) begin(experiment string) string {
-	s.Helper()
-	return dig(s.post("runs/create", object{"experiment_id": experiment, "start_time": 1000, "run_name": "trial"}), "run", "info", "run_id").(string)
-}
-
-func (s *server) experiment(name string) string {
-	s.Helper()
-	return s.post("experiments/create", object{"name": name})["experiment_id"].(string)
-}
-
-// metrics are n points from a step on.
-func metrics(from, n int) (list []object) {
-	for i := range n {
-		list = append(list, object{"key": "loss", "value": float64(from+i) / 8, "timestamp": 5000 + from + i, "step": from + i})
-	}
-	return list
-}
-
-func (s *server) points(run string) int {
-	s.Helper()
-	id, err := s.db.Known(run)
-	ok(s.T, err)
-	points, err := s.db.Points(id)
-	ok(s.T, err)
-	return len(points)
-}
 
 // A batch that is sent again is entered once, whether the answer was lost, the server was started again, or much came in between.
 func TestRetriedBatches(t *testing.T) {
@@ -200,76 +65,6 @@ func TestBatchIsWhole(t *testing.T) {
 	s.post("runs/log-batch", with("1"))
 	if n := s.points(run); n != 3 {
 		t.Errorf("there are %d points", n)
-	}
-}
-
-// What has been logged is there, to the last bit, for MLflow's clients and for drun.
-func TestOneTable(t *testing.T) {
-	s := serve(t, t.TempDir())
-	in := s.experiment("vision")
-	run := s.begin(in)
-	params := map[string]string{"lr": "0.05", "depth": "12", "big": "1000000.0", "wide": "1.5e+300", "tiny": "1e-05", "odd": "1e-5", "name": "tree", "on": "True", "none": "None",
-		"nan": "nan", "inf": "-inf", "zero": "007", "list": "[64, 64]", "empty": "", "minus": "-2500000.5", "text": "ä'\"\\\n"}
-	for key, value := range params {
-		s.post("runs/log-parameter", object{"run_id": run, "key": key, "value": value})
-		s.post("runs/log-parameter", object{"run_id": run, "key": key, "value": value})
-	}
-	values := []any{"NaN", "Infinity", "-Infinity", -0.0, math.Nextafter(0.1, 1), math.MaxFloat64}
-	for i, v := range values {
-		s.post("runs/log-metric", object{"run_id": run, "key": fmt.Sprint("m", i), "value": v, "timestamp": fmt.Sprint(7000 + i), "step": -i})
-	}
-	s.post("runs/log-metric", object{"run_id": run, "key": "late", "value": 2, "timestamp": 8000, "step": 9})
-	s.post("runs/log-metric", object{"run_id": run, "key": "late", "value": 1, "timestamp": 9000, "step": 3})
-	s.post("runs/set-tag", object{"run_id": run, "key": "team", "value": "a"})
-	s.post("runs/set-tag", object{"run_id": run, "key": "team", "value": "b=c"})
-	s.post("runs/set-tag", object{"run_id": run, "key": "long", "value": strings.Repeat("x", 5000)})
-	s.post("runs/set-tag", object{"run_id": run, "key": "word", "value": ""})
-	s.post("runs/update", object{"run_id": run, "status": "FINISHED", "end_time": 4500})
-
-	data := s.get("runs/get?run_id=" + run)["run"].(object)
-	got := map[string]string{}
-	for _, p := range dig(data, "data", "params").([]any) {
-		got[dig(p, "key").(string)] = dig(p, "value").(string)
-	}
-	if fmt.Sprint(got) != fmt.Sprint(params) {
-		t.Errorf("parameters are\n%v, want\n%v", got, params)
-	}
-	last := map[string]any{}
-	for _, m := range dig(data, "data", "metrics").([]any) {
-		last[dig(m, "key").(string)] = []any{dig(m, "value"), dig(m, "step"), dig(m, "timestamp")}
-	}
-	want := map[string]any{"late": []any{2.0, 9.0, 8000.0}}
-	for i, v := range values {
-		want[fmt.Sprint("m", i)] = []any{v, float64(-i), float64(7000 + i)}
-	}
-	if fmt.Sprint(last) != fmt.Sprint(want) {
-		t.Errorf("metrics are\n%v, want\n%v", last, want)
-	}
-	tags := map[string]string{}
-	for _, p := range dig(data, "data", "tags").([]any) {
-		tags[dig(p, "key").(string)] = dig(p, "value").(string)
-	}
-	if wanted := map[string]string{"team": "b=c", "long": strings.Repeat("x", 5000), "word": "", "mlflow.runName": "trial"}; fmt.Sprint(tags) != fmt.Sprint(wanted) {
-		t.Errorf("tags are %v", tags)
-	}
-	if info := dig(data, "info"); dig(info, "status") != "FINISHED" || dig(info, "start_time") != 1000.0 || dig(info, "end_time") != 4500.0 || dig(info, "experiment_id") != in {
-		t.Errorf("info is %v", info)
-	}
-
-	id, err := s.db.Find("trial")
-	ok(t, err)
-	d, err := s.db.Get(id)
-	ok(t, err)
-	if d.Params["lr"] != 0.05 || d.Params["depth"] != int64(12) || d.Params["on"] != true || d.Params["odd"] != "1e-5" || d.Params["big"] != 1e6 {
-		t.Errorf("drun's parameters are %#v", d.Params)
-	}
-	if d.Status != history.Done || *d.Seconds != 3.5 || fmt.Sprint(d.Tags) != "[team=b=c word]" || d.Metrics["late"].Last != 2 || d.Metrics["late"].Count != 2 {
-		t.Errorf("drun has %s after %v s, tags %v, %v", d.Status, *d.Seconds, d.Tags, d.Metrics["late"])
-	}
-	holds, err := s.db.SummariesHold(id)
-	ok(t, err)
-	if !holds {
-		t.Error("the summaries are not those of the points")
 	}
 }
 
@@ -538,39 +333,6 @@ func TestRunning(t *testing.T) {
 	}
 }
 
-// Artifacts stay as long as their run and their model are there, in the trash too.
-func TestSweep(t *testing.T) {
-	home := t.TempDir()
-	s := serve(t, home)
-	kept, gone := s.begin("0"), s.begin("0")
-	model := dig(s.post("logged-models", object{"experiment_id": "0", "name": "m"}), "model", "info", "model_id").(string)
-	names := []string{"0/" + kept + "/artifacts/a", "0/" + gone + "/artifacts/a", "0/models/" + model + "/artifacts/a", "0/models/m-none/artifacts/a"}
-	files := objects.In(home)
-	for _, name := range names {
-		ok(t, files.Put(t.Context(), name, strings.NewReader("x"), 1))
-	}
-	for _, run := range []string{kept, gone} {
-		s.post("runs/delete", object{"run_id": run})
-	}
-	db, err := history.Open(home)
-	ok(t, err)
-	id, err := db.Known(gone)
-	ok(t, err)
-	if was, err := db.Purge(id, func() (bool, error) { return false, nil }); err != nil || !was {
-		t.Fatalf("it was not removed: %v", err)
-	}
-	ok(t, Sweep(t.Context(), db, files))
-	ok(t, db.Close())
-	for i, name := range names {
-		content, _, err := files.Get(t.Context(), name)
-		if there := err == nil; there != (i%2 == 0) {
-			t.Errorf("%s is there: %v, %v", name, there, err)
-		} else if there {
-			content.Close()
-		}
-	}
-}
-
 // Many writers at once lose nothing.
 func TestWriters(t *testing.T) {
 	s := serve(t, t.TempDir())
@@ -589,78 +351,5 @@ func TestWriters(t *testing.T) {
 		if n := s.points(run); n != 1000 {
 			t.Errorf("run %s has %d points", run, n)
 		}
-	}
-}
-
-// Searches find what MLflow's store finds (make mlflow compares many more with it): case counts for LIKE alone, what has no value comes last in
-// either order, and pages have all runs, each once.
-func TestSearches(t *testing.T) {
-	s := serve(t, t.TempDir())
-	in := s.experiment("a")
-	name := map[any]string{}
-	for i, model := range []string{"Tree", "tree_1", "net%", "a*b"} {
-		run := s.begin(in)
-		name[run] = model
-		batch := object{"run_id": run, "params": []object{{"key": "model", "value": model}}}
-		if i > 0 {
-			batch["metrics"] = []object{{"key": "acc", "value": []any{0, "NaN", 0.5, -1}[i], "timestamp": 1}}
-		}
-		s.post("runs/log-batch", batch)
-	}
-	find := func(in object) (found []string, token any) {
-		t.Helper()
-		out := s.post("runs/search", in)
-		for _, r := range out["runs"].([]any) {
-			found = append(found, name[dig(r, "info", "run_id")])
-		}
-		return found, out["next_page_token"]
-	}
-	for filter, want := range map[string]string{"params.model LIKE 'tree%'": "[tree_1]", "params.model ILIKE 'tree%'": "[Tree tree_1]", "params.model LIKE 'a*b'": "[a*b]", "params.model LIKE 'tree__'": "[tree_1]", "params.model = 'net%'": "[net%]",
-		"params.model != 'Tree'": "[a*b net% tree_1]", "metrics.acc > 0": "[net%]", "metrics.acc != 0.5": "[a*b tree_1]", "metrics.acc <= +0.5 AND params.model != 'a*b'": "[net%]"} {
-		found, _ := find(object{"experiment_ids": []string{in}, "filter": filter})
-		slices.Sort(found)
-		if fmt.Sprint(found) != want {
-			t.Errorf("%s finds %v, want %s", filter, found, want)
-		}
-	}
-	for order, want := range map[string]string{"metrics.acc": "[a*b net% tree_1 Tree]", "metrics.acc DESC": "[net% a*b tree_1 Tree]", "params.model DESC": "[tree_1 net% a*b Tree]"} {
-		if found, _ := find(object{"experiment_ids": []string{in}, "order_by": []string{order}}); fmt.Sprint(found) != want {
-			t.Errorf("sorted by %s they are %v, want %s", order, found, want)
-		}
-	}
-	all, token := []string{}, any("")
-	for n := 0; token != nil; n++ {
-		page, next := find(object{"experiment_ids": []string{in}, "max_results": 3, "page_token": token, "order_by": []string{"params.model"}})
-		if all, token = append(all, page...), next; n > 1 {
-			t.Fatal("the pages have no end")
-		}
-	}
-	if fmt.Sprint(all) != "[Tree a*b net% tree_1]" {
-		t.Errorf("the pages have %v", all)
-	}
-	history := s.get("metrics/get-history?metric_key=acc&max_results=5&run_id=" + dig(s.post("runs/search", object{"experiment_ids": []string{in}, "filter": "metrics.acc = 0.5"}), "runs", 0, "info", "run_id").(string))
-	if len(history["metrics"].([]any)) != 1 || history["next_page_token"] != nil {
-		t.Errorf("the history is %v", history)
-	}
-}
-
-// An answer with very many runs is written in parts, which are what an answer in pages has.
-func TestManyRunsAtOnce(t *testing.T) {
-	home := t.TempDir()
-	const runs = 2*1000 + 1
-	ok(t, historytest.Fill(home, historytest.Shape{Runs: runs, Params: 2, Metrics: 1, Points: 1}))
-	s := serve(t, home)
-	in := object{"experiment_ids": []string{"0"}, "max_results": runs - 1}
-	once := s.post("runs/search", in)
-	if once["next_page_token"] == nil {
-		t.Error("there is no next page")
-	}
-	var paged []any
-	for in["max_results"] = 500; len(paged) < runs-1; {
-		answer := s.post("runs/search", in)
-		paged, in["page_token"] = append(paged, answer["runs"].([]any)...), answer["next_page_token"]
-	}
-	if got := once["runs"].([]any); !reflect.DeepEqual(got, paged) {
-		t.Errorf("%d runs at once are not the %d in pages", len(got), len(paged))
 	}
 }

@@ -1,0 +1,147 @@
+package debug
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"drun/engine"
+	"drun/internal/try"
+)
+
+func (c *Console) back(ctx context.Context, args string) string {
+	ranks := c.ranksOf(args)
+	c.stop()
+	try.Ok(c.StepBack(ctx, c.Rank, ranks, c.Say))
+	return c.after(ctx)
+}
+
+// after waits a moment for all ranks of a repetition to come to a stop.
+func (c *Console) after(ctx context.Context) string {
+	soon, cancel := context.WithTimeout(ctx, together)
+	defer cancel()
+	_ = c.Settle(soon, nil)
+	return c.here()
+}
+
+func (c *Console) reverse(ctx context.Context, _ string) string {
+	c.stop()
+	try.Ok(c.ReverseContinue(ctx, c.Rank, c.Say))
+	return c.after(ctx)
+}
+
+// found is a moment that a search has found.
+type found struct {
+	rank int
+	to   map[int]engine.Moment // of that rank, and where others are to be then
+}
+
+func (c *Console) goBack(ctx context.Context, args string) string {
+	n, _ := strconv.Atoi(args)
+	if n < 1 || n > len(c.found) {
+		refuse("no search has found a moment %s", args)
+	}
+	m := c.found[n-1]
+	c.Rank = m.rank
+	try.Ok(c.GoTo(ctx, m.rank, m.to, c.Say))
+	return c.after(ctx)
+}
+
+// at describes a moment, and numbers it for go.
+func (c *Console) at(rank int, m engine.Met) string {
+	text := fmt.Sprintf("%s:%d", m.File, m.Line)
+	if m.Updates > 0 {
+		text += fmt.Sprintf(", after update %d", m.Updates)
+	}
+	c.found = append(c.found, found{rank, map[int]engine.Moment{rank: m.Moment}})
+	return text + fmt.Sprintf(" (go %d)\n%s", len(c.found), c.around(m.File, int(m.Line), 0))
+}
+
+// changes searches for changes of a value, and for operations whose results are not finite, by their breakpoints' numbers.
+func (c *Console) changes(ctx context.Context, ranks []int, expr string, last bool, more ...engine.Breakpoint) [][]engine.Met {
+	f := c.frame()
+	c.found = nil
+	breaks := append(more, engine.Breakpoint{ID: ofValue, Changes: expr, Func: f.Func, At: f.At})
+	return try.To(c.Search(ctx, ranks, breaks, last, c.Say))
+}
+
+const ofValue, ofOperation = 1, 2
+
+func (c *Console) changed(ctx context.Context, expr string) string {
+	list := c.changes(ctx, []int{c.Rank}, expr, true)[c.Rank]
+	verb := "last changed"
+	switch len(list) {
+	case 0:
+		return expr + " has had no value yet"
+	case 1:
+		verb = "got its value"
+	}
+	return fmt.Sprintf("%s %s on rank %d at %s", expr, verb, c.Rank, c.at(c.Rank, list[len(list)-1]))
+}
+
+func (c *Console) notFinite(ctx context.Context, expr string) string {
+	operations := engine.Breakpoint{ID: ofOperation, NotFinite: true}
+	if expr == "" {
+		c.found = nil
+		var lines []string
+		for rank, list := range try.To(c.Search(ctx, c.living(), []engine.Breakpoint{operations}, false, c.Say)) {
+			if len(list) > 0 {
+				lines = append(lines, fmt.Sprintf("rank %d: %s, at %s", rank, list[0].Text, c.at(rank, list[0])))
+			}
+		}
+		return cmp.Or(strings.Join(lines, "\n"), "no operation has given NaN or an infinity so far")
+	}
+	list := c.changes(ctx, []int{c.Rank}, expr, false, operations)[c.Rank]
+	i := slices.IndexFunc(list, func(m engine.Met) bool { return m.Break == ofValue && m.NotFinite })
+	if i < 0 {
+		return expr + " has always been finite"
+	}
+	text := fmt.Sprintf("%s was not finite first on rank %d at %s", expr, c.Rank, c.at(c.Rank, list[i]))
+	for _, m := range list[:i] { // the first operation of the statement
+		if m.Break == ofOperation && !m.Moment.Before(list[i].Moment) {
+			return text + "\n" + m.Text
+		}
+	}
+	return text
+}
+
+// living lists the ranks that have not ended.
+func (c *Console) living() (list []int) {
+	for rank, r := range c.Now().Ranks {
+		if r.State != Ended {
+			list = append(list, rank)
+		}
+	}
+	return list
+}
+
+func (c *Console) differ(ctx context.Context, expr string) string {
+	ranks := c.living()
+	all := c.changes(ctx, ranks, expr, false)
+	for i := 0; ; i++ {
+		to := map[int]engine.Moment{}
+		for _, rank := range ranks {
+			if i >= len(all[rank]) {
+				return expr + " has had the same values on all ranks so far"
+			}
+			to[rank] = all[rank][i].Moment
+		}
+		first := ranks[0]
+		for _, rank := range ranks {
+			m, other := all[rank][i], all[first][i]
+			if m.Value == other.Value {
+				continue
+			}
+			text := fmt.Sprintf("%s differs first between rank %d and rank %d: at %s", expr, first, rank, c.at(rank, m))
+			maps.Copy(c.found[0].to, to)
+			if other.Line != m.Line || other.Updates != m.Updates {
+				text += fmt.Sprintf("\nrank %d was at %s", first, c.at(first, other))
+			}
+			return text
+		}
+	}
+}
