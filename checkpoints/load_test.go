@@ -2,9 +2,11 @@ package checkpoints
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,6 +63,21 @@ func TestView(t *testing.T) {
 			}
 		}
 	}
+	for i, rank := range []int{2, 0} {
+		entries, want, got := slices.Clone(v.Parts[i]), []byte(nil), []byte(nil)
+		slices.Reverse(entries)
+		for _, e := range slices.Backward(parts[rank]) {
+			want = append(want, e.Data...)
+		}
+		ok(t, v.InOrder(entries, func(data []byte) error { got = append(got, data...); return nil }))
+		if !bytes.Equal(got, want) {
+			t.Errorf("rank %d in order is not as it was saved", rank)
+		}
+		full, calls := errors.New("full"), 0
+		if err := v.InOrder(entries, func([]byte) error { calls++; return full }); err != full || calls != 1 {
+			t.Errorf("after an error, do was called %d times and returned %v", calls, err)
+		}
+	}
 	var readers sync.WaitGroup
 	for _, size := range []int64{997, 1 << 18, ChunkSize, 3 * ChunkSize, v.Size} {
 		readers.Go(func() {
@@ -100,8 +117,10 @@ func TestViewOfWhatChanges(t *testing.T) {
 	}
 	fails := func(what string, v *View, want string) {
 		t.Helper()
-		if err := read(v); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q", what, err, want)
+		for _, err := range []error{read(v), v.InOrder(v.Parts[0], func([]byte) error { return nil })} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", what, err, want)
+			}
 		}
 	}
 	pack := func(home string) string {

@@ -152,6 +152,51 @@ func (v *View) Copy(to io.WriterAt, from, size int64) error {
 	return nil
 }
 
+// InOrder gives do the chunks of entries one after the other, while later ones are read on other cores. do must not keep
+// the data.
+func (v *View) InOrder(entries []Located, do func(data []byte) error) (err error) {
+	var chunks []int
+	for _, e := range entries {
+		for n := v.at(e.Offset); n < len(v.reads) && v.reads[n].offset < e.Offset+e.Bytes; n++ {
+			chunks = append(chunks, n)
+		}
+	}
+	turn := make(chan struct{}) // closed when the chunk before the next one is done
+	close(turn)
+	var next sync.Mutex
+	var readers sync.WaitGroup
+	for range min(len(chunks), runtime.GOMAXPROCS(0)+1) {
+		readers.Go(func() {
+			_ = v.with(func(reader *chunkReader) error {
+				for failed := false; !failed; {
+					next.Lock()
+					if len(chunks) == 0 {
+						next.Unlock()
+						break
+					}
+					n, mine, done := chunks[0], turn, make(chan struct{})
+					chunks, turn = chunks[1:], done
+					next.Unlock()
+					e := v.use(reader, n, func(data []byte) error {
+						if <-mine; err != nil {
+							return nil
+						}
+						return do(data)
+					})
+					if <-mine; err == nil {
+						err = e
+					}
+					failed = err != nil
+					close(done)
+				}
+				return nil
+			})
+		})
+	}
+	readers.Wait()
+	return err
+}
+
 // with lends do a reader that may have packs open already.
 func (v *View) with(do func(chunks *chunkReader) error) error {
 	v.mu.Lock()

@@ -75,9 +75,7 @@ var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 func (a *archive) add(name string, write func(io.Writer) error) (err error) {
 	defer try.Caught(&err)
 	to := summed{try.To(a.zip.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store, Modified: epoch})), sha256.New()}
-	out := bufio.NewWriterSize(to, 1<<20)
-	try.Ok(write(out))
-	try.Ok(out.Flush())
+	try.Ok(write(to))
 	a.members = append(a.members, member{name, [sha256.Size]byte(to.sum.Sum(nil))})
 	return nil
 }
@@ -104,13 +102,17 @@ func whole(content []byte) func(io.Writer) error {
 	return func(w io.Writer) error { _, err := w.Write(content); return err }
 }
 
-// summed passes on what is written, and computes its SHA-256 meanwhile on another core.
+// summed passes on what is written, and computes its SHA-256, of much data on another core meanwhile.
 type summed struct {
 	to  io.Writer
 	sum hash.Hash
 }
 
 func (s summed) Write(p []byte) (int, error) {
+	if len(p) < 1<<16 {
+		s.sum.Write(p)
+		return s.to.Write(p)
+	}
 	done := make(chan struct{})
 	go func() { defer close(done); s.sum.Write(p) }()
 	defer func() { <-done }()
@@ -231,10 +233,10 @@ func (p *Pack) checkNames(files []*zip.File) (committed []*zip.File, err error) 
 func (p *Pack) checkBytes(committed []*zip.File) (err error) {
 	defer try.Caught(&err)
 	same := &comparing{with: bufio.NewReaderSize(io.NewSectionReader(p.file, 0, p.Bytes), 1<<20)}
-	again := newArchive(same)
+	again, buffer := newArchive(same), make([]byte, 1<<20)
 	for _, f := range committed {
 		content := try.To(p.read(f.Name))
-		if err := again.add(f.Name, func(w io.Writer) error { _, err := io.Copy(w, content); return err }); err != nil {
+		if err := again.add(f.Name, func(w io.Writer) error { _, err := io.CopyBuffer(w, content, buffer); return err }); err != nil {
 			return p.differs(err, "%s was changed", f.Name)
 		}
 	}

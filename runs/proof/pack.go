@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"drun/checkpoints"
 	"drun/engine"
 	"drun/engine/record"
@@ -60,7 +62,7 @@ func Write(home string, db *history.DB, id int64, path string, o Packing) (_ *Pa
 	p := &Packed{File: path, Segments: len(c.Links), Checkpoints: len(c.kept()), Notes: try.To(m.notes(home))}
 	out := try.To(os.OpenFile(filepath.Join(dir.Path, "pack"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600))
 	defer out.Close()
-	a := newArchive(out)
+	a := newArchive(&early{File: out})
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if !validName(name) {
 			return nil, exit.Errorf(exit.Usage, "run %s cannot be packed: a member of a pack cannot be called %q", m.detail.Name, name)
@@ -78,6 +80,20 @@ func Write(home string, db *history.DB, id int64, path string, o Packing) (_ *Pa
 		return nil, err
 	}
 	return p, sqldb.Sync(filepath.Dir(path))
+}
+
+// early has the disk begin with what is written, which would otherwise wait for the last sync.
+type early struct {
+	*os.File
+	behind int
+}
+
+func (e *early) Write(p []byte) (int, error) {
+	if e.behind += len(p); e.behind >= 8<<20 {
+		_ = unix.SyncFileRange(int(e.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // a hint: some file systems do not support it
+		e.behind = 0
+	}
+	return e.File.Write(p)
 }
 
 // states are the members with checkpoints, and the chain that commits to them all.

@@ -50,7 +50,7 @@ const maxHeader = 100 << 20
 func writeState(w io.Writer, v *checkpoints.View) (err error) {
 	defer try.Caught(&err)
 	known, taken := map[string]string{}, map[string]bool{"": true, "__metadata__": true}
-	header, order := map[string]any{}, []*io.SectionReader{}
+	header, order := map[string]any{}, []checkpoints.Located{}
 	to := &layout{Step: v.Info.Step, Points: v.Info.Points}
 	if v.Info.Score != nil {
 		to.Score = new(strconv.FormatFloat(*v.Info.Score, 'g', -1, 64))
@@ -70,7 +70,7 @@ func writeState(w io.Writer, v *checkpoints.View) (err error) {
 				if s.DType == "" {
 					s.DType, s.Shape = "U8", []int{int(e.Bytes)}
 				}
-				header[name], order, end = s, append(order, io.NewSectionReader(v, e.Offset, e.Bytes)), end+e.Bytes
+				header[name], order, end = s, append(order, e), end+e.Bytes
 			}
 			pieces = append(pieces, piece{e.Name, e.Kind, e.DType, e.Shape, name})
 		}
@@ -83,51 +83,7 @@ func writeState(w io.Writer, v *checkpoints.View) (err error) {
 	try.FailIf(len(text) > maxHeader, "the checkpoint of step %d: the names and shapes take %d bytes, and a .safetensors file has room for %d", v.Info.Step, len(text), maxHeader)
 	try.To(w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))))
 	try.To(w.Write(text))
-	return copyAhead(w, v, order)
-}
-
-// copyAhead writes sections of a checkpoint one after the other. Each part is read on a core of its own while earlier ones are written.
-func copyAhead(w io.Writer, v io.ReaderAt, sections []*io.SectionReader) error {
-	type part struct {
-		data []byte
-		err  error
-	}
-	const size, ahead = checkpoints.ChunkSize, 2
-	parts, free, ended := make(chan chan part, ahead), make(chan []byte, ahead+2), make(chan struct{})
-	for range cap(free) {
-		free <- make([]byte, size)
-	}
-	defer close(ended)
-	go func() {
-		defer close(parts)
-		for _, s := range sections {
-			_, from, length := s.Outer()
-			for at := int64(0); at < length; at += size {
-				read := make(chan part, 1)
-				select {
-				case parts <- read:
-				case <-ended:
-					return
-				}
-				data := (<-free)[:min(size, length-at)]
-				go func() {
-					_, err := v.ReadAt(data, from+at)
-					read <- part{data, err}
-				}()
-			}
-		}
-	}()
-	for read := range parts {
-		p := <-read
-		if p.err != nil {
-			return p.err
-		}
-		if _, err := w.Write(p.data); err != nil {
-			return err
-		}
-		free <- p.data[:cap(p.data)]
-	}
-	return nil
+	return v.InOrder(order, func(data []byte) error { _, err := w.Write(data); return err })
 }
 
 // readState reads a checkpoint that came from anywhere.
