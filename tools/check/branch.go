@@ -97,7 +97,7 @@ func (m *machine) either(cond syntax.Expr, at syntax.Position, known value, why 
 		m.st = m.branch()
 		m.st.dead = m.st.dead || dead
 		n := len(m.act.exits)
-		m.doubtful(func() { events, written = m.watch(way) })
+		events, written = m.watchDoubtful(way)
 		return events, written, m.st, m.act.exits[n:len(m.act.exits):len(m.act.exits)]
 	}
 	yesEvents, yesWrites, yesState, yesExits := run(yes, certain && !holds)

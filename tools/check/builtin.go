@@ -76,8 +76,8 @@ func (b *builtins) callBuiltin(o *object, c *call, certain bool) value {
 		b.callbacks(c)
 	}
 	out := b.carried(b.made(c.node, o.def.Returns(), b.resultDiffers(o.name, t, c, group)), c.all()...)
-	if t.back {
-		out = b.ofCollective(o.name, out, c, group)
+	if g := b.graphOf(c.first()); t.back && g != nil && !plainTypes[out.typ] {
+		out.graph = merged(g, b.graph(graph{calls: "the backward of " + o.name, pos: c.pos, group: group}))
 	}
 	switch o.name {
 	case "nn.parameter":

@@ -86,14 +86,9 @@ func Inspect(ref *Reference, files []File, resolve func(from, module string) (st
 
 // Sort orders findings by file, line and column, and drops repetitions.
 func Sort(list []Finding) []Finding {
+	last := map[bool]int{false: 1}
 	slices.SortStableFunc(list, func(a, b Finding) int {
-		certain := 0
-		if a.Certain != b.Certain {
-			if certain = 1; a.Certain {
-				certain = -1
-			}
-		}
-		return cmp.Or(cmp.Compare(a.File, b.File), a.Line-b.Line, a.Col-b.Col, cmp.Compare(a.Message, b.Message), certain)
+		return cmp.Or(cmp.Compare(a.File, b.File), a.Line-b.Line, a.Col-b.Col, cmp.Compare(a.Message, b.Message), last[a.Certain]-last[b.Certain])
 	})
 	return slices.CompactFunc(list, func(a, b Finding) bool {
 		b.Certain = a.Certain

@@ -29,13 +29,6 @@ func (f *findings) sure(pos syntax.Position, format string, args ...any) {
 	f.list[len(f.list)-1].Certain = f.doubt == 0
 }
 
-// doubtful interprets something that not every run reaches.
-func (f *findings) doubtful(way func()) {
-	f.doubt++
-	way()
-	f.doubt--
-}
-
 func (f *findings) fault(pos syntax.Position, format string, args ...any) {
 	f.add(pos, Error, fmt.Sprintf(format, args...))
 }

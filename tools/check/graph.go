@@ -58,20 +58,6 @@ func (m *memory) carried(out value, from ...value) value {
 // ownGraph are methods whose results are not part of their operand's graph.
 var ownGraph = map[string]bool{"detach": true, "backward": true, "zero_": true}
 
-// backward interprets the method, which calls the collectives of the graph.
-func (b *builtins) backward(self value, c *call) {
-	if g := b.graphOf(self); g != nil && g.calls != "" && !b.unsynced {
-		b.collective(g.calls, c.pos, g.group)
-	}
-}
-
-// synced returns a module wrapped by ddp: the backward of its results synchronises.
-func (b *builtins) synced(params []string, c *call) value {
-	out := c.first()
-	out.graph = b.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: b.groupOf(params, c)})
-	return out
-}
-
 // groupOfObjects returns the group of a call's objects that exchange something, such as modules of dist.ddp; nil: the
 // world, or unknown.
 func groupOfObjects(c *call) *object {
@@ -81,15 +67,6 @@ func groupOfObjects(c *call) *object {
 		}
 	}
 	return nil
-}
-
-// ofCollective returns the result of a collective of tensors that require gradients,
-// whose backward is a collective, too.
-func (b *builtins) ofCollective(name string, out value, c *call, group *object) value {
-	if g := b.graphOf(c.first()); g != nil && !plainTypes[out.typ] {
-		out.graph = merged(g, b.graph(graph{calls: "the backward of " + name, pos: c.pos, group: group}))
-	}
-	return out
 }
 
 // mentions reports whether a word occurs in a recipe. For example, without set_sync it is known which backward synchronises.

@@ -335,13 +335,8 @@ func (inf *inference) reshaped(p *plainCall, out value) value {
 	sizes := p.args[1:]
 	if len(sizes) == 1 {
 		switch list := sizes[0].(type) {
-		case starlark.Tuple:
-			sizes = list
-		case *starlark.List:
-			sizes = nil
-			for i := range list.Len() {
-				sizes = append(sizes, list.Index(i))
-			}
+		case starlark.Tuple, *starlark.List:
+			sizes = slices.Collect(starlark.Elements(list.(starlark.Iterable)))
 		}
 	}
 	s := &shape{dtype: p.shapes[0].dtype}
@@ -367,9 +362,7 @@ func (inf *inference) known(node syntax.Node, r result, out value) value {
 	switch v := r.value.(type) {
 	case nil:
 	case starlark.Int:
-		if out.lit, out.typ = v, "int"; len(out.refs) > 0 {
-			out.refs = nil
-		}
+		out.lit, out.typ, out.refs = v, "int", nil
 		return out
 	case starlark.Callable:
 		if v.Type() == "Module" {

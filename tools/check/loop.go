@@ -22,11 +22,9 @@ func (m *machine) repeat(pos syntax.Position, over syntax.Expr, endless bool, he
 		l.breaks, l.continues = nil, nil
 		m.st = entry
 		m.st = m.branch()
-		m.doubtful(func() {
-			events, written = m.watch(func() {
-				count = head()
-				m.block(body)
-			})
+		events, written = m.watchDoubtful(func() {
+			count = head()
+			m.block(body)
 		})
 		if back := eitherState(m.st, l.continues); back == nil || !entry.merge(back) {
 			break
@@ -76,13 +74,9 @@ func (m *machine) comprehension(e *syntax.Comprehension, i int, body func()) (co
 	case *syntax.ForClause:
 		over := m.expr(c.X)
 		why := m.st.count(over)
-		var events []*event
-		var written map[any]bool
-		m.doubtful(func() {
-			events, written = m.watch(func() {
-				m.bind(c.Vars, m.element(over, c))
-				rest()
-			})
+		events, written := m.watchDoubtful(func() {
+			m.bind(c.Vars, m.element(over, c))
+			rest()
 		})
 		m.emit(block("loop", events))
 		if why != nil {
@@ -92,9 +86,7 @@ func (m *machine) comprehension(e *syntax.Comprehension, i int, body func()) (co
 		count = either(count, why)
 	case *syntax.IfClause:
 		why := m.st.shallow(m.expr(c.Cond))
-		var events []*event
-		var written map[any]bool
-		m.doubtful(func() { events, written = m.watch(rest) })
+		events, written := m.watchDoubtful(rest)
 		m.emit(choice(events, nil))
 		if why != nil {
 			m.report(events, m.where(c.Cond, true, c.If, why))

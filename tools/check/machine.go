@@ -88,6 +88,14 @@ func (m *machine) watch(fn func()) ([]*event, map[any]bool) {
 	return events, written
 }
 
+// watchDoubtful is watch for something that not every run reaches.
+func (m *machine) watchDoubtful(fn func()) (events []*event, written map[any]bool) {
+	m.doubt++
+	events, written = m.watch(fn)
+	m.doubt--
+	return events, written
+}
+
 // emit appends watched events to the trace.
 func (m *machine) emit(events []*event) {
 	m.step(len(events))

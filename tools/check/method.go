@@ -36,8 +36,10 @@ func (cs *calls) callMethod(o *object, c *call, certain bool) value {
 			clear(cs.builtins.saved)
 		}
 		switch {
+		case x.typ == "Group" && o.name == "rank":
+			return value{typ: "int", diff: cs.reason(reason{what: cs.frame.text(c.node), pos: c.pos, group: x})}
 		case x.typ == "Group":
-			return cs.groupMethod(o.name, x, c)
+			return same
 		case x.kind == container && x.typ != "struct":
 			return cs.containerMethod(o, self, x, c)
 		case x.typ == "Generator" && o.def != nil && cs.st.deep(c.all()...) == nil:
@@ -49,8 +51,8 @@ func (cs *calls) callMethod(o *object, c *call, certain bool) value {
 				diff: cs.st.deep(c.all()...), elem: value{typ: "int"}}))
 		}
 	}
-	if o.name == "backward" {
-		cs.builtins.backward(self, c)
+	if g := cs.graphOf(self); o.name == "backward" && g != nil && g.calls != "" && !cs.builtins.unsynced {
+		cs.builtins.collective(g.calls, c.pos, g.group)
 	}
 	why := either(cs.st.shallow(self), cs.st.deep(c.all()...))
 	switch {
@@ -91,13 +93,6 @@ func (cs *calls) inPlace(name string, self value, c *call) {
 			held.diff = either(held.diff, why)
 		}
 	})
-}
-
-func (cs *calls) groupMethod(name string, group *object, c *call) value {
-	if name == "rank" {
-		return value{typ: "int", diff: cs.reason(reason{what: cs.frame.text(c.node), pos: c.pos, group: group})}
-	}
-	return same
 }
 
 // containerMethod interprets a method of a list, dict, set or tuple.

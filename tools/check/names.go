@@ -144,8 +144,7 @@ func (n *names) wellKnown(e *syntax.DotExpr, why *reason) (value, bool) {
 // methodOf returns a method of a value, or any other attribute of it.
 func (n *names) methodOf(e *syntax.DotExpr, self value) value {
 	o := n.alloc(e, "method", method, "", &contents{diff: n.st.deep(self), fields: map[string]value{"self": self}})
-	o.name = e.Name.Name
-	o.def = nil
+	o.name, o.def = e.Name.Name, nil
 	return of(o)
 }
 
@@ -183,12 +182,8 @@ func (n *names) lookup(id *syntax.Ident) value {
 	case "True", "False":
 		return value{lit: starlark.Bool(id.Name == "True"), typ: "bool"}
 	}
-	return n.predeclared(id.Name)
-}
-
-func (n *names) predeclared(name string) value {
-	if mod := n.ref.modules[name]; mod != nil {
-		return of(n.object(site{role: "predeclared " + name}, object{kind: module, name: name, module: mod}))
+	if mod := n.ref.modules[id.Name]; mod != nil {
+		return of(n.object(site{role: "module " + id.Name}, object{kind: module, name: id.Name, module: mod}))
 	}
-	return of(n.object(site{role: "predeclared " + name}, object{kind: native, name: name}))
+	return n.nativeValue(id.Name)
 }

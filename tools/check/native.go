@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"maps"
 	"strconv"
 
@@ -29,7 +30,8 @@ func (b *builtins) callNative(o *object, c *call, certain bool) value {
 		return b.newDict(arg, c)
 	case "list", "tuple", "set", "sorted", "reversed":
 		b.callbacks(c)
-		return b.copyOf(arg, o.name, c)
+		typ := cmp.Or(map[string]string{"sorted": "list", "reversed": "list"}[o.name], o.name)
+		return of(b.alloc(c.node, "copy", container, typ, &contents{diff: b.st.count(arg), elem: b.element(arg, c.node)}))
 	case "enumerate":
 		return b.zipped(c, value{typ: "int"}, b.element(arg, c.node))
 	case "zip":
@@ -74,15 +76,6 @@ func (b *builtins) newDict(arg value, c *call) value {
 		held.fields[strconv.Quote(name)] = v
 	}
 	return of(b.alloc(c.node, "dict", container, "dict", held))
-}
-
-// copyOf returns list(v) and the like.
-func (b *builtins) copyOf(v value, name string, c *call) value {
-	typ := name
-	if name == "sorted" || name == "reversed" {
-		typ = "list"
-	}
-	return of(b.alloc(c.node, "copy", container, typ, &contents{diff: b.st.count(v), elem: b.element(v, c.node)}))
 }
 
 // zipped returns an iterable of tuples, as long as the shortest argument.

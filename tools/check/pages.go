@@ -53,8 +53,8 @@ func (t *pages[V]) clone() pages[V] {
 	return *t
 }
 
-// merge adds what other knows to t: join combines two different values for a number. It reports whether t changed.
-func (t *pages[V]) merge(other *pages[V], join func(a, b *V) *V) (changed bool) {
+// merge adds what other knows to t: join combines two values for a number that are not equal. It reports whether t changed.
+func (t *pages[V]) merge(other *pages[V], equal func(a, b *V) bool, join func(a, b *V) *V) (changed bool) {
 	for p, theirs := range other.list {
 		if theirs == nil || p < len(t.list) && t.list[p] == theirs {
 			continue
@@ -65,12 +65,14 @@ func (t *pages[V]) merge(other *pages[V], join func(a, b *V) *V) (changed bool) 
 				continue
 			}
 			if a != nil {
-				b = join(a, b)
+				if equal(a, b) {
+					continue
+				} else if b = join(a, b); equal(a, b) {
+					continue
+				}
 			}
-			if b != a {
-				t.set(p*pageSize+k, b)
-				changed = true
-			}
+			t.set(p*pageSize+k, b)
+			changed = true
 		}
 	}
 	return changed

@@ -35,7 +35,7 @@ func TestPages(t *testing.T) {
 					}
 				}
 				// The greater of two, in a place of its own: what is equal counts as unchanged.
-				if got := p.tree.merge(other.tree, func(a, b *int) *int {
+				if got := p.tree.merge(other.tree, func(a, b *int) bool { return *a == *b }, func(a, b *int) *int {
 					if *b > *a {
 						v := *b
 						return &v

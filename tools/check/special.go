@@ -36,12 +36,15 @@ func (b *builtins) special(name string, params []string, c *call) (value, bool) 
 		}
 		return out, true
 	case "checkpoint.save_file":
-		return b.savedFile(c), true
+		return b.savedFile(params, c), true
 	case "checkpoint.load_file":
-		b.loadedFile(c)
+		b.loadedFile(params, c)
 	case "dist.ddp":
-		b.collective(name, c.pos, b.groupOf(params, c))
-		return b.synced(params, c), positional
+		group := b.groupOf(params, c)
+		b.collective(name, c.pos, group)
+		out := c.first()
+		out.graph = b.graph(graph{calls: "the backward of dist.ddp", pos: c.pos, group: group}) // of the module's results
+		return out, positional
 	case "dist.unwrap":
 		return c.first(), positional
 	case "dist.master_first", "dist.local_master_first":
@@ -70,22 +73,16 @@ func (b *builtins) special(name string, params []string, c *call) (value, bool) 
 }
 
 // savedFile returns the path that checkpoint.save_file returns, of a file that rank 0 writes.
-func (b *builtins) savedFile(c *call) value {
-	path := c.named["path"]
-	if len(c.args) > 1 {
-		path = c.args[1]
-	}
+func (b *builtins) savedFile(params []string, c *call) value {
+	path, _ := c.arg(params, "path")
 	o := b.alloc(c.node, "saved", instance, "", &contents{})
 	b.saved[o] = path.lit
 	return of(o)
 }
 
 // loadedFile warns if no synchronisation separates the writing of a file from its reading.
-func (b *builtins) loadedFile(c *call) {
-	path := c.named["path"]
-	if len(c.args) > 0 {
-		path = c.args[0]
-	}
+func (b *builtins) loadedFile(params []string, c *call) {
+	path, _ := c.arg(params, "path")
 	for o, name := range b.saved {
 		if b.distributed && b.st.heap.get(o.id) != nil && (name != nil && alike(name, path.lit) || slices.Contains(path.refs, o)) {
 			b.warnOnce(c.pos, "load_file", "only rank 0 writes the file of checkpoint.save_file: other ranks may get here before it exists, or find an older one: call dist.barrier() in between")
@@ -111,27 +108,19 @@ func (b *builtins) declare(c *call) value {
 
 // given interprets the function that a call passes first.
 func (b *builtins) given(c *call) value {
-	if len(c.args) == 0 {
-		return same
-	}
-	return b.calls.call(c.args[0], &call{node: c.node, pos: c.pos, text: "the function"})
+	return b.calls.call(c.first(), &call{node: c.node, pos: c.pos, text: "the function"})
 }
 
 // masterFirst calls a function that must not call a collective: the first rank would wait for ranks that wait for it.
 func (b *builtins) masterFirst(name string, c *call) value {
-	result := same
-	if len(c.args) > 0 {
-		depth := len(b.calls.stack)
-		var events []*event
-		events, _ = b.watch(func() {
-			result = b.given(c)
-		})
-		collectives(events, func(e *event) {
-			inner := e.chain[min(depth+1, len(e.chain)-1)]
-			b.warnOnce(inner.pos, e.name, "%s is called inside %s (%s), which runs its function on one rank before the others: they will hang each other",
-				e.name, name, lineOf(c.pos, inner.pos))
-		})
-	}
+	var result value
+	depth := len(b.calls.stack)
+	events, _ := b.watch(func() { result = b.given(c) })
+	collectives(events, func(e *event) {
+		inner := e.chain[min(depth+1, len(e.chain)-1)]
+		b.warnOnce(inner.pos, e.name, "%s is called inside %s (%s), which runs its function on one rank before the others: they will hang each other",
+			e.name, name, lineOf(c.pos, inner.pos))
+	})
 	b.collective(name, c.pos, nil)
 	return result
 }

@@ -18,25 +18,11 @@ func (s *state) clone() *state {
 // is taken over.
 func (s *state) merge(other *state) (changed bool) {
 	s.dead = s.dead && other.dead
-	vars := s.vars.merge(&other.vars, func(a, b *value) *value {
-		if a.equal(*b) {
-			return a
-		}
-		if v := join(*a, *b); !v.equal(*a) {
-			return &v
-		}
-		return a
+	vars := s.vars.merge(&other.vars, func(a, b *value) bool { return a.equal(*b) }, func(a, b *value) *value {
+		v := join(*a, *b)
+		return &v
 	})
-	heap := s.heap.merge(&other.heap, func(a, b *contents) *contents {
-		if a.equal(b) {
-			return a
-		}
-		if c := joinContents(a, b); !c.equal(a) {
-			return c
-		}
-		return a
-	})
-	return vars || heap
+	return s.heap.merge(&other.heap, (*contents).equal, joinContents) || vars
 }
 
 // eitherState returns the state after one of two states; a nil state is a point that is never reached.
