@@ -328,10 +328,7 @@ func ReadSecret(file string) (string, error) {
 // SecretFile is the default file of a user's secret.
 func SecretFile() (string, error) {
 	dir, err := os.UserConfigDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, "drun", "secret"), nil
+	return filepath.Join(dir, "drun", "secret"), err
 }
 
 // OwnSecret returns the secret in [SecretFile]. If there is none, it is made, by only one of several processes that

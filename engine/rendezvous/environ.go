@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -189,7 +190,7 @@ func PET(env Lookup, port int) (n Nodes, found bool, err error) {
 	if numbered && first(env, place) == "" {
 		return n, true, &EnvironError{"PET_NODE_RANK", fmt.Sprintf("is not set, though PET_NNODES is %d: which of the nodes is this?", n.Count)}
 	}
-	host, own := firstOf(env, "PET_MASTER_ADDR", "MASTER_ADDR"), firstOf(env, "PET_MASTER_PORT", "MASTER_PORT")
+	host, own := cmp.Or(first(env, "PET_MASTER_ADDR"), first(env, "MASTER_ADDR")), cmp.Or(first(env, "PET_MASTER_PORT"), first(env, "MASTER_PORT"))
 	if endpoint := first(env, "PET_RDZV_ENDPOINT"); endpoint != "" && first(env, "PET_MASTER_ADDR") == "" {
 		host, own = endpoint, ""
 		if h, p, splitErr := net.SplitHostPort(endpoint); splitErr == nil {
@@ -214,13 +215,4 @@ func numberIn(err *error, name, text string, least, most, otherwise int, of stri
 		return otherwise
 	}
 	return n
-}
-
-func firstOf(env Lookup, names ...string) string {
-	for _, name := range names {
-		if v := first(env, name); v != "" {
-			return v
-		}
-	}
-	return ""
 }

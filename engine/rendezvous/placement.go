@@ -7,7 +7,6 @@ package rendezvous
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	"drun/collective"
 )
@@ -146,20 +145,9 @@ func Local(rank, world int) Placement {
 
 // Environ writes the place as torchrun's variables: NAME=value.
 func (p Placement) Environ() []string {
-	vars := []struct {
-		name  string
-		value int
-	}{
-		{"RANK", p.Rank},
-		{"WORLD_SIZE", p.WorldSize},
-		{"LOCAL_RANK", p.LocalRank},
-		{"LOCAL_WORLD_SIZE", p.LocalSize},
-		{"GROUP_RANK", p.NodeRank},
-		{"GROUP_WORLD_SIZE", p.Nodes},
+	return []string{
+		fmt.Sprint("RANK=", p.Rank), fmt.Sprint("WORLD_SIZE=", p.WorldSize),
+		fmt.Sprint("LOCAL_RANK=", p.LocalRank), fmt.Sprint("LOCAL_WORLD_SIZE=", p.LocalSize),
+		fmt.Sprint("GROUP_RANK=", p.NodeRank), fmt.Sprint("GROUP_WORLD_SIZE=", p.Nodes),
 	}
-	env := make([]string, len(vars))
-	for i, v := range vars {
-		env[i] = v.name + "=" + strconv.Itoa(v.value)
-	}
-	return env
 }

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"hash/fnv"
 	"os"
 	"strconv"
@@ -164,10 +165,7 @@ func hydraProxy() string {
 func allocated(env Lookup) string { return firstHost(first(env, "SLURM_JOB_NODELIST")) }
 
 func slurmMaster(env Lookup) string {
-	if list := first(env, "SLURM_STEP_NODELIST"); list != "" {
-		return firstHost(list)
-	}
-	return allocated(env)
+	return firstHost(cmp.Or(first(env, "SLURM_STEP_NODELIST"), first(env, "SLURM_JOB_NODELIST")))
 }
 
 // firstHost returns the first name of a list in Slurm's notation: "gpu[007-012,20],login1".

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/each"
+	"drun/internal/try"
 )
 
 // pollAtMost is how long one request waits for its keys. Longer waits repeat the request, so that each side soon
@@ -42,22 +44,14 @@ func Memory() *Store {
 	table := NewTable()
 	return &Store{do: func(ctx context.Context, q *Request) (*Reply, error) {
 		own := *q
-		own.Values = cloned(q.Values)
+		own.Values = each.Of(q.Values, slices.Clone)
 		r := table.Do(&own, ctx.Done())
 		if len(r.Missing) > 0 && ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		r.Values = cloned(r.Values)
+		r.Values = each.Of(r.Values, slices.Clone)
 		return r, nil
 	}}
-}
-
-func cloned(values [][]byte) [][]byte {
-	out := make([][]byte, len(values))
-	for i, v := range values {
-		out[i] = slices.Clone(v)
-	}
-	return out
 }
 
 // Remote gives access to the store of another process, to which messages go both ways.
@@ -126,10 +120,7 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	const most = 8
-	shown := make([]string, min(len(e.Keys), most))
-	for i := range shown {
-		shown[i] = quote(e.Keys[i])
-	}
+	shown := each.Of(e.Keys[:min(len(e.Keys), most)], quote)
 	text, verb := "key ", " was"
 	if e.Queue {
 		text = "queue "
@@ -185,24 +176,13 @@ func (s *Store) MultiGet(ctx context.Context, keys []string) ([][]byte, error) {
 
 // Add adds to a counter, which starts at 0, and returns the sum. The counter's value is decimal text.
 func (s *Store) Add(ctx context.Context, key string, amount int64) (int64, error) {
-	r, err := s.ask(ctx, &Request{Op: opAdd, Keys: []string{key}, Amount: amount})
-	if err != nil {
-		return 0, err
-	}
-	return r.Number, nil
+	return s.number(ctx, &Request{Op: opAdd, Keys: []string{key}, Amount: amount})
 }
 
 // CompareSet changes a key's value from expected to desired; a key that does not exist is created if expected is
 // empty. It returns the value afterwards, or expected if the key still does not exist.
 func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
-	r, err := s.ask(ctx, &Request{Op: opCompareSet, Keys: []string{key}, Values: [][]byte{expected, desired}})
-	if err != nil {
-		return nil, err
-	}
-	if len(r.Values) != 1 {
-		return nil, fmt.Errorf("the store gave %d values for one key", len(r.Values))
-	}
-	return r.Values[0], nil
+	return s.value(ctx, "key", &Request{Op: opCompareSet, Keys: []string{key}, Values: [][]byte{expected, desired}})
 }
 
 func (s *Store) Append(ctx context.Context, key string, value []byte) error {
@@ -216,27 +196,18 @@ func (s *Store) Wait(ctx context.Context, keys []string) error {
 }
 
 func (s *Store) Check(ctx context.Context, keys []string) (bool, error) {
-	r, err := s.ask(ctx, &Request{Op: opCheck, Keys: keys})
-	if err != nil {
-		return false, err
-	}
-	return r.Number != 0, nil
+	n, err := s.number(ctx, &Request{Op: opCheck, Keys: keys})
+	return n != 0, err
 }
 
 func (s *Store) Delete(ctx context.Context, key string) (bool, error) {
-	r, err := s.ask(ctx, &Request{Op: opDelete, Keys: []string{key}})
-	if err != nil {
-		return false, err
-	}
-	return r.Number != 0, nil
+	n, err := s.number(ctx, &Request{Op: opDelete, Keys: []string{key}})
+	return n != 0, err
 }
 
 func (s *Store) NumKeys(ctx context.Context) (int, error) {
-	r, err := s.ask(ctx, &Request{Op: opNumKeys})
-	if err != nil {
-		return 0, err
-	}
-	return int(r.Number), nil
+	n, err := s.number(ctx, &Request{Op: opNumKeys})
+	return int(n), err
 }
 
 // Keys lists the keys of the namespace, sorted.
@@ -245,11 +216,7 @@ func (s *Store) Keys(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]string, len(r.Values))
-	for i, key := range r.Values {
-		keys[i] = string(key)
-	}
-	return keys, nil
+	return each.Of(r.Values, func(key []byte) string { return string(key) }), nil
 }
 
 // queues has the namespace's queues, which are not among its keys.
@@ -263,23 +230,27 @@ func (s *Store) Push(ctx context.Context, queue string, value []byte) error {
 
 // Pop waits until a queue has a value, and takes the first one out.
 func (s *Store) Pop(ctx context.Context, queue string) ([]byte, error) {
-	r, err := s.queues().ask(ctx, &Request{Op: opPop, Keys: []string{queue}})
-	if err != nil {
-		return nil, err
-	}
-	if len(r.Values) != 1 {
-		return nil, fmt.Errorf("the store gave %d values for one queue", len(r.Values))
-	}
-	return r.Values[0], nil
+	return s.queues().value(ctx, "queue", &Request{Op: opPop, Keys: []string{queue}})
 }
 
 // Queued returns how many values a queue has.
 func (s *Store) Queued(ctx context.Context, queue string) (int, error) {
-	r, err := s.queues().ask(ctx, &Request{Op: opQueued, Keys: []string{queue}})
-	if err != nil {
-		return 0, err
-	}
-	return int(r.Number), nil
+	n, err := s.queues().number(ctx, &Request{Op: opQueued, Keys: []string{queue}})
+	return int(n), err
+}
+
+// number makes a request that a number answers.
+func (s *Store) number(ctx context.Context, q *Request) (_ int64, err error) {
+	defer try.Caught(&err)
+	return try.To(s.ask(ctx, q)).Number, nil
+}
+
+// value makes a request that one value answers, of what is named.
+func (s *Store) value(ctx context.Context, of string, q *Request) (_ []byte, err error) {
+	defer try.Caught(&err)
+	r := try.To(s.ask(ctx, q))
+	try.FailIf(len(r.Values) != 1, "the store gave %d values for one %s", len(r.Values), of)
+	return r.Values[0], nil
 }
 
 // ask makes a request, and repeats it until its keys exist or its time is up.
