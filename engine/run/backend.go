@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"drun/internal/exit"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,6 +9,8 @@ import (
 	"drun/collective"
 	"drun/engine"
 	"drun/engine/cluster"
+	"drun/internal/each"
+	"drun/internal/exit"
 	"drun/plugins/host"
 )
 
@@ -95,10 +96,7 @@ func (p *plan) overNetwork() error {
 		}
 		return host.Verify(p.Home, p.plugin)
 	case len(unasked) > 0:
-		names, paths := "NAME", make([]string, len(unasked))
-		for i, u := range unasked {
-			paths[i] = u.Path
-		}
+		names, paths := "NAME", each.Of(unasked, func(u *host.Plugin) string { return u.Path })
 		if len(unasked) == 1 {
 			names = unasked[0].Name
 		}

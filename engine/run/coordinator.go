@@ -272,14 +272,10 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 
 // job is a rank's job, without what its node adds itself.
 func (c *coordinator) job(rank int) engine.Job {
-	home, err := filepath.Abs(c.Home)
-	if err != nil {
-		home = c.Home // the same on this machine
-	}
 	job := engine.Job{
 		RunID: c.record.ID(), RunName: c.record.Name(), RestartCount: c.record.Attempt(), Placement: c.cluster.Placements[rank], Peers: rendezvous.Peers(c.cluster.Placements, rank), Near: c.near(rank), Deterministic: !c.ownOrder(), Groups: c.groupsOrder(),
 		Seed: uint64(c.record.Seed), Backend: c.Backend, Recipe: c.bundle.Name, Main: c.bundle.Main, Params: c.record.Params, Timeout: c.Timeout,
-		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Device: c.Device, OtherBits: c.OtherBits, Home: home, Testing: c.Testing, Function: c.Function, Counted: c.Counted,
+		Hierarchy: c.plan.hierarchy(&c.nodes), Memory: c.Memory, Device: c.Device, OtherBits: c.OtherBits, Home: absolute([]string{c.Home})[0], Testing: c.Testing, Function: c.Function, Counted: c.Counted,
 		Audit: c.Audit, Avoid: c.avoid[c.ranks[rank].peer.Host], Debug: c.Debug != nil, Marks: c.Marks, KeepEach: c.KeepEach,
 	}
 	if r := c.Replay; r != nil {
@@ -467,10 +463,7 @@ func (c *coordinator) saving() record.Ranks {
 
 // overdue ends an attempt in which a rank does not do its part of a save, because it is stopped or hangs.
 func (c *coordinator) overdue(l *late) {
-	if l.attempt != c.restarts || !c.ended.IsZero() {
-		return
-	}
-	if c.debugger != nil { // it may hold ranks for as long as it likes
+	if l.attempt != c.restarts || !c.ended.IsZero() || c.debugger != nil { // which may hold ranks for as long as it likes
 		return
 	}
 	missing := l.missing()

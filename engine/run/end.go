@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"time"
 
+	"drun/collective"
 	"drun/engine"
 	"drun/engine/board"
-	"drun/engine/cluster"
 	"drun/engine/recipe"
 	"drun/engine/record"
 	"drun/internal/exit"
@@ -138,9 +138,7 @@ type party struct {
 func (c *coordinator) leave(rank int, m *engine.Leave) {
 	ranks := m.Ranks
 	if ranks == nil {
-		for r := range c.ranks {
-			ranks = append(ranks, r)
-		}
+		ranks = collective.AllRanks(len(c.ranks))
 	}
 	if len(ranks) == 0 || !c.ended.IsZero() {
 		return // they have been told to end
@@ -168,7 +166,7 @@ func (c *coordinator) leave(rank int, m *engine.Leave) {
 		return
 	}
 	for _, rank := range ranks {
-		c.ranks[rank].peer.Link.Send(&cluster.ToNode{Rank: rank, Msg: &engine.ToWorker{Parted: true}})
+		c.send(rank, &engine.ToWorker{Parted: true})
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"drun/engine/node"
 	"drun/engine/rendezvous"
 	"drun/engine/transfer"
+	"drun/internal/each"
 	"drun/internal/exit"
 )
 
@@ -141,24 +142,15 @@ func (c *coordinator) startOf(p *peer) *cluster.Start {
 		s.Shared = paths(c.shared...)
 	}
 	if p == c.peers[0] && !c.cluster.OneMachine {
-		var links []*cluster.Conn[cluster.ToCoordinator, cluster.ToNode]
-		for _, other := range c.peers[1:] {
-			links = append(links, other.conn)
-		}
-		s.Address = cluster.Reached(links...)
+		s.Address = cluster.Reached(each.Of(c.peers[1:], func(other *peer) *cluster.Conn[cluster.ToCoordinator, cluster.ToNode] { return other.conn })...)
 	}
-	for _, rank := range p.Ranks {
-		s.Jobs = append(s.Jobs, c.job(rank))
-	}
+	s.Jobs = each.Of(p.Ranks, c.job)
 	return s
 }
 
 // paths are where another process of this machine can open the files.
-func paths(files ...*os.File) (paths []string) {
-	for _, f := range files {
-		paths = append(paths, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()))
-	}
-	return paths
+func paths(files ...*os.File) []string {
+	return each.Of(files, func(f *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) })
 }
 
 // hear passes on a node's messages, until the node or the run ends. It leaves the board to the coordinator's own

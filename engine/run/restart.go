@@ -10,6 +10,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/engine/cluster"
+	"drun/internal/each"
 	"drun/internal/exit"
 )
 
@@ -268,13 +269,10 @@ func (c *coordinator) regroup() error {
 }
 
 func (n *nodes) placed() string {
-	var list []string
-	for _, p := range n.peers {
+	return strings.Join(each.Of(n.peers, func(p *peer) string {
 		if len(p.Ranks) == 0 {
-			list = append(list, p.Noun())
-			continue
+			return p.Noun()
 		}
-		list = append(list, fmt.Sprintf("%s with %s", p.Noun(), collective.RankList(p.Ranks)))
-	}
-	return strings.Join(list, ", ")
+		return fmt.Sprintf("%s with %s", p.Noun(), collective.RankList(p.Ranks))
+	}), ", ")
 }

@@ -4,10 +4,9 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"drun/internal/exit"
-	"drun/internal/try"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -30,8 +29,11 @@ import (
 	"drun/engine/record"
 	"drun/engine/rendezvous"
 	"drun/internal/build"
+	"drun/internal/each"
+	"drun/internal/exit"
 	"drun/internal/scratch"
 	"drun/internal/secret"
+	"drun/internal/try"
 	"drun/plugins/host"
 )
 
@@ -172,27 +174,22 @@ func Run(o Options) (_ *Result, err error) {
 // and files it loads, parameters, seed, world size and arithmetic, and the same content of the files that the run
 // has read, which are read now to compare. With exit.Interrupted it finds the newest interrupted run, whose bits
 // are a prefix of those. nil: there is none.
-func Reusable(o Options, code exit.Code) (*Result, error) {
-	p, err := newPlan(o)
-	if err != nil {
-		return nil, err
-	}
-	return p.reusable(code)
+func Reusable(o Options, code exit.Code) (_ *Result, err error) {
+	defer try.Caught(&err)
+	return try.To(newPlan(o)).reusable(code)
 }
 
-func (p *plan) reusable(code exit.Code) (*Result, error) {
+func (p *plan) reusable(code exit.Code) (_ *Result, err error) {
+	defer try.Caught(&err)
 	if p.Join != nil || p.Resume != "" {
 		return nil, exit.Errorf(exit.Usage, "--reuse is for runs on one machine that begin anew, without --resume")
 	}
-	declared, err := declare(p.bundle, p.params)
-	if err != nil {
-		return nil, err
-	}
+	declared := try.To(declare(p.bundle, p.params))
 	places := make([]rendezvous.Placement, p.Nproc)
-	found, err := record.Reusable(record.Config{History: p.History, Recipe: p.bundle, Placements: places, Backend: p.Backend, Plugin: p.plugin,
-		Seed: p.Seed, Deterministic: !p.ownOrder(), OtherBits: p.otherBits(), DataDirs: absolute(p.DataDirs)}, declared, code)
-	if found == nil || err != nil {
-		return nil, err
+	found := try.To(record.Reusable(record.Config{History: p.History, Recipe: p.bundle, Placements: places, Backend: p.Backend, Plugin: p.plugin,
+		Seed: p.Seed, Deterministic: !p.ownOrder(), OtherBits: p.otherBits(), DataDirs: absolute(p.DataDirs)}, declared, code))
+	if found == nil {
+		return nil, nil
 	}
 	return &Result{ID: found.ID, Name: found.Name, Code: code, Ranks: p.Nproc, Seconds: found.Seconds, Reused: true}, nil
 }
@@ -371,11 +368,7 @@ func (p *plan) hello() *cluster.Hello {
 		sum := sha256.Sum256(s.Content)
 		add("the file "+s.Path, "one with SHA-256 "+hex.EncodeToString(sum[:6])+"…")
 	}
-	backend := p.Backend
-	if backend == "" {
-		backend = "none"
-	}
-	add("--backend", backend)
+	add("--backend", cmp.Or(p.Backend, "none"))
 	add("--seed", strconv.FormatInt(p.Seed, 10))
 	params, secrets := slices.Clone(p.Params), []cluster.Setting(nil)
 	for _, filed := range p.Filed {
@@ -430,12 +423,10 @@ func parseParams(filed []engine.Param, given []string) ([]engine.Param, error) {
 
 // absolute makes folders valid in another working directory.
 func absolute(dirs []string) []string {
-	out := make([]string, len(dirs))
-	for i, dir := range dirs {
-		out[i] = dir
+	return each.Of(dirs, func(dir string) string {
 		if abs, err := filepath.Abs(dir); err == nil {
-			out[i] = abs
+			return abs
 		}
-	}
-	return out
+		return dir
+	})
 }

@@ -82,10 +82,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	if w.job.Describe {
 		return nil
 	}
-	name := w.job.Function
-	if name == "" {
-		name = "main"
-	}
+	name := cmp.Or(w.job.Function, "main")
 	main, ok := globals[name].(starlark.Callable)
 	if !ok && name != "main" {
 		return exit.Errorf(exit.Recipe, "%s: there is no function %s()", w.job.Recipe, name)
