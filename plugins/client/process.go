@@ -133,12 +133,14 @@ func (x *process) launch(ctx context.Context, describe wire.DescribeRequest, pro
 		return context.Cause(ctx)
 	}
 	theirs.Close() // else the end of the process would go unnoticed
-	if err == nil {
-		err = exit.Permanent(x.plugin.Unchanged(program))
-	}
 	if err != nil {
-		return err
+		return x.explain(err)
 	}
+	if x.about.Name != x.plugin.Name {
+		return exit.Permanent(fmt.Errorf("%s says that it is the backend %q: its file should be named %s%s",
+			x.plugin.Path, x.about.Name, host.Prefix, x.about.Name))
+	}
+	try.Ok(exit.Permanent(x.plugin.Unchanged(program)))
 	server := rpc.NewServer()
 	try.Ok(server.RegisterName("Store", &storeServer{x.ctx, x.store}))
 	x.reading.Go(func() {
@@ -161,28 +163,14 @@ func script(program *os.File) bool {
 	return err == nil && string(start[:]) == "#!"
 }
 
-func (x *process) connect(describe *wire.DescribeRequest) error {
-	if err := sharedmem.StartBeside(x.beside, func() error { _, err := x.client.Start(); return err }); err != nil {
-		return x.explain(err)
-	}
-	protocol, err := x.client.Client()
-	if err != nil {
-		return x.explain(err)
-	}
-	stub, err := protocol.Dispense(wire.Name)
-	if err != nil {
-		return x.explain(err)
-	}
-	x.control = stub.(*grpc.ClientConn)
+func (x *process) connect(describe *wire.DescribeRequest) (err error) {
+	defer try.Caught(&err)
+	try.Ok(sharedmem.StartBeside(x.beside, func() error { _, err := x.client.Start(); return err }))
+	protocol := try.To(x.client.Client())
+	x.control = try.To(protocol.Dispense(wire.Name)).(*grpc.ClientConn)
 	ctx, stop := context.WithTimeout(x.ctx, startTimeout)
 	defer stop()
-	if x.about, err = wire.Describe.Ask(ctx, x.control, describe); err != nil {
-		return x.explain(err)
-	}
-	if x.about.Name != x.plugin.Name {
-		return exit.Permanent(fmt.Errorf("%s says that it is the backend %q: its file should be named %s%s",
-			x.plugin.Path, x.about.Name, host.Prefix, x.about.Name))
-	}
+	x.about = try.To(wire.Describe.Ask(ctx, x.control, describe))
 	return nil
 }
 

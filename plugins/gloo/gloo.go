@@ -6,6 +6,7 @@
 package gloo
 
 import (
+	"cmp"
 	"errors"
 	"os"
 
@@ -22,11 +23,7 @@ type Options struct {
 
 // FromEnvironment reads DRUN_GLOO_INTERFACE or, as PyTorch does, GLOO_SOCKET_IFNAME.
 func FromEnvironment() Options {
-	o := Options{Interface: os.Getenv("DRUN_GLOO_INTERFACE")}
-	if o.Interface == "" {
-		o.Interface = os.Getenv("GLOO_SOCKET_IFNAME")
-	}
-	return o
+	return Options{Interface: cmp.Or(os.Getenv("DRUN_GLOO_INTERFACE"), os.Getenv("GLOO_SOCKET_IFNAME"))}
 }
 
 // Backend is the Gloo engine.

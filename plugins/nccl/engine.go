@@ -123,9 +123,7 @@ func (g *gpu) release() {
 func (o Options) choose(devices int, world collective.World) (int, error) {
 	list := o.Devices
 	if list == nil {
-		for i := range devices {
-			list = append(list, i)
-		}
+		list = collective.AllRanks(devices)
 	}
 	if len(list) < world.LocalSize && !o.ShareGPU {
 		return 0, fmt.Errorf("there are %d ranks on this machine, but only %s for them, and NCCL takes one each: use fewer ranks, "+

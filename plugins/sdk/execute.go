@@ -111,7 +111,7 @@ func (r *running) start() bool {
 	failure := guarded(func() (err error) {
 		defer try.Caught(&err)
 		r.comm = try.To(r.server.comm(r.slot.Comm))
-		r.call = try.To(r.read())
+		r.call = r.read()
 		r.at = time.Now()
 		if !r.call.Kind.PointToPoint() {
 			r.before = r.comm.last
@@ -164,26 +164,17 @@ func (r *running) end(failure *wire.Failure) {
 	r.slot.Over.Open()
 }
 
-// read takes the call from the slot.
-func (r *running) read() (collective.Call, error) {
+// read takes the call from the slot, or fails (internal/try).
+func (r *running) read() collective.Call {
 	s := r.slot
 	c := collective.Call{
 		Kind: collective.Kind(s.Kind), Reduce: dtype.ReduceOp(s.Reduce), Root: int(s.Root), Peer: int(s.Peer), Tag: int(s.Tag),
 		Send: collective.Buffer{DType: dtype.Type(s.SendType)}, Recv: collective.Buffer{DType: dtype.Type(s.RecvType)},
 		Async: s.Async != 0, Paired: s.Paired != 0, Limit: time.Duration(s.Limit), Guarded: collective.Guarded{Group: s.Group, Seq: s.Seq, Fingerprint: s.Fingerprint},
 	}
-	var err error
-	if c.Send.Data, err = r.arena.Bytes(s.Send); err != nil {
-		return c, err
-	}
-	if c.Recv.Data, err = r.arena.Bytes(s.Recv); err != nil {
-		return c, err
-	}
-	if c.Counts, err = r.arena.Ints(s.Counts); err != nil {
-		return c, err
-	}
-	c.RecvCounts, err = r.arena.Ints(s.RecvCounts)
-	return c, err
+	c.Send.Data, c.Recv.Data = try.To(r.arena.Bytes(s.Send)), try.To(r.arena.Bytes(s.Recv))
+	c.Counts, c.RecvCounts = try.To(r.arena.Ints(s.Counts)), try.To(r.arena.Ints(s.RecvCounts))
+	return c
 }
 
 // counters is what every plugin counts for a group, by the kind of call.

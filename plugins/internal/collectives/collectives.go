@@ -219,11 +219,9 @@ func (r *Runner) allInOrder(send, recv collective.Buffer, op dtype.ReduceOp) (er
 }
 
 // rootInOrder is a reduce_scatter of even parts and a gather.
-func (r *Runner) rootInOrder(send, recv collective.Buffer, op dtype.ReduceOp, root int) error {
-	mine, sizes, err := r.part(send, op)
-	if err != nil {
-		return err
-	}
+func (r *Runner) rootInOrder(send, recv collective.Buffer, op dtype.ReduceOp, root int) (err error) {
+	defer try.Caught(&err)
+	mine, sizes := try.To2(r.part(send, op))
 	return r.Library.Gather(mine.Data, recv.Data, sizes, root)
 }
 

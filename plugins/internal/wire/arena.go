@@ -9,6 +9,7 @@ import (
 
 	"drun/collective"
 	"drun/collective/sharedmem"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 
@@ -221,9 +222,5 @@ func (a *Arena) Ints(s Span) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts := make([]int, len(raw)/8)
-	for i, n := range collective.Slice[int64](collective.Buffer{DType: dtype.Int64, Data: raw}) {
-		counts[i] = int(n)
-	}
-	return counts, nil
+	return each.Of(collective.Slice[int64](collective.Buffer{DType: dtype.Int64, Data: raw}), func(n int64) int { return int(n) }), nil
 }
