@@ -173,9 +173,7 @@ func (p Position) String() string {
 // Data is the buffer that represents the call in descriptions: this rank's part if it has one, else what it receives.
 func (c *Call) Data() Buffer {
 	switch c.Kind {
-	case Scatter, Recv:
-		return c.Recv
-	case ReduceScatter:
+	case Scatter, ReduceScatter, Recv:
 		return c.Recv
 	case Broadcast:
 		if c.Send.DType == dtype.None {

@@ -150,12 +150,10 @@ func (c *Comm) Split(ctx context.Context, group collective.Group) (collective.Co
 		return nil, err
 	}
 	sub, err := c.split(ctx, group)
-	switch {
-	case err != nil:
+	if err != nil || sub == nil {
 		return nil, err
-	case sub == nil:
-		return nil, nil
-	case len(sub.nodes) == 1:
+	}
+	if len(sub.nodes) == 1 {
 		c.w.leave(group.ID)
 		return sub.near, nil
 	}
