@@ -29,13 +29,10 @@ type network struct {
 func (n *network) name(i int) string { return fmt.Sprintf("%s-%d", n.prefix, i) }
 
 // newNetwork makes a network. It must be closed even after an error.
-func newNetwork(drun string, nodes int) (*network, error) {
-	n := &network{drun: drun, prefix: fmt.Sprintf("drun-bench-%d", os.Getpid()), nodes: nodes}
-	folder, err := os.MkdirTemp("", "drun-bench-")
-	if err != nil {
-		return n, err
-	}
-	n.folder = folder
+func newNetwork(drun string, nodes int) (n *network, err error) {
+	defer try.Caught(&err)
+	n = &network{drun: drun, prefix: fmt.Sprintf("drun-bench-%d", os.Getpid()), nodes: nodes}
+	n.folder = try.To(os.MkdirTemp("", "drun-bench-"))
 	middle := n.name(nodes)
 	var steps []string
 	for i := range nodes + 1 {
@@ -50,9 +47,7 @@ func newNetwork(drun string, nodes int) (*network, error) {
 			fmt.Sprintf("-n %s link set eth0 up", n.name(i)))
 	}
 	for _, step := range steps {
-		if err := system("ip", strings.Fields(step)...); err != nil {
-			return n, err
-		}
+		try.Ok(system("ip", strings.Fields(step)...))
 	}
 	return n, nil
 }
@@ -137,9 +132,7 @@ func measureMeeting(ctx context.Context, args []string, out io.Writer) (err erro
 	try.Ok(flags.Parse(args))
 	net, err := newNetwork(*drun, *nodes)
 	defer net.close()
-	if err != nil {
-		return err
-	}
+	try.Ok(err)
 	fmt.Fprintf(out, "%s\n\n%d nodes × %d ranks\n", machine(), *nodes, *ranks)
 	for range *rounds {
 		began, used := time.Now(), childrenTime()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -46,11 +47,7 @@ func measureNodes(ctx context.Context, args []string, out io.Writer) (err error)
 	rounds := flags.Int("rounds", 3, "how many times to measure everything")
 	speeds := flags.String("links", strings.Join(links, ","), "speeds of the links as tc says them; empty: as fast as the cores")
 	try.Ok(flags.Parse(args))
-	most := 0
-	for _, p := range placements {
-		most = max(most, p[0])
-	}
-	net, err := newNetwork(*drun, most)
+	net, err := newNetwork(*drun, slices.Max(each.Of(placements, func(p [2]int) int { return p[0] })))
 	defer net.close()
 	if err != nil {
 		return err
@@ -121,12 +118,9 @@ func (n *network) measure(ctx context.Context, placement [2]int, hierarchy strin
 
 // sent returns how many bytes the nodes have sent so far.
 func (n *network) sent() (total float64, err error) {
+	defer try.Caught(&err)
 	for i := range n.nodes {
-		bytes, err := n.counter(i, "rx_bytes")
-		if err != nil {
-			return 0, err
-		}
-		total += bytes
+		total += try.To(n.counter(i, "rx_bytes"))
 	}
 	return total, nil
 }

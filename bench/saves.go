@@ -21,20 +21,17 @@ const savesCommand = "saves"
 
 // measureSaves prints, for states that are the same on all ranks and for states that differ, how many bytes node 0 receives
 // for a save and sends for a restore, and the peak memory of the agents.
-func measureSaves(ctx context.Context, args []string, out io.Writer) error {
+func measureSaves(ctx context.Context, args []string, out io.Writer) (err error) {
+	defer try.Caught(&err)
 	flags := flag.NewFlagSet(savesCommand, flag.ContinueOnError)
 	drun := flags.String("drun", "bin/drun", "the drun to measure")
 	sizes := flags.String("sizes", "1,16,64", "MiB of each rank's state")
 	nodes := flags.String("nodes", "2,4", "how many nodes, of two ranks each")
 	memory := flags.Bool("memory", false, "keep the checkpoints in memory")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+	try.Ok(flags.Parse(args))
 	net, err := newNetwork(*drun, 4)
 	defer net.close()
-	if err != nil {
-		return err
-	}
+	try.Ok(err)
 	fmt.Fprintf(out, "%s\n\n| nodes × ranks | state of a rank | states | to node 0 for each save | memory: node 0 | another | from node 0 for a restore | memory: node 0 | another | seconds for each save |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n", machine())
 	for count := range strings.SplitSeq(*nodes, ",") {
 		for size := range strings.SplitSeq(*sizes, ",") {
@@ -95,12 +92,8 @@ func (n *network) save(ctx context.Context, out io.Writer, nodes, mib string, ow
 
 // head returns how many bytes node 0 has sent and received so far.
 func (n *network) head() (bytes [2]float64, err error) {
-	for i, name := range []string{"rx_bytes", "tx_bytes"} {
-		if bytes[i], err = n.counter(0, name); err != nil {
-			return bytes, err
-		}
-	}
-	return bytes, nil
+	defer try.Caught(&err)
+	return [2]float64{try.To(n.counter(0, "rx_bytes")), try.To(n.counter(0, "tx_bytes"))}, nil
 }
 
 // watchAgents raises the peaks to the most memory, in MiB, that the agent of each node has had.

@@ -136,10 +136,7 @@ func (s *server) down() {
 
 // resident is the most memory that the process has had.
 func (s *server) resident() (bytes int64) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
-	_, after, _ := strings.Cut(string(text), "VmHWM:")
-	_, _ = fmt.Sscanf(after, "%d kB", &bytes)
-	return bytes << 10
+	return int64(ownSize(s.process.Process.Pid) * mib)
 }
 
 func (s *server) request(ctx context.Context, method, path string, in, out any) (status int, err error) {

@@ -19,23 +19,14 @@ import (
 
 // itself runs a command of this program in a separate process.
 func itself(command string) func(context.Context) ([]figure, error) {
-	return func(ctx context.Context) ([]figure, error) {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		return printed([]string{self, command}, 0)(ctx)
-	}
+	return printed([]string{"/proc/self/exe", command}, 0)
 }
 
 // gloo runs the raw Gloo benchmark; its ranks find each other through a folder that must be new each time.
 func gloo(p *peers, ranks int) func(context.Context) ([]figure, error) {
-	return func(ctx context.Context) ([]figure, error) {
-		meet, err := os.MkdirTemp(p.folder, "gloo-")
-		if err != nil {
-			return nil, err
-		}
-		return printed([]string{p.built("allreduce_gloo"), meet}, ranks)(ctx)
+	return func(ctx context.Context) (_ []figure, err error) {
+		defer try.Caught(&err)
+		return printed([]string{p.built("allreduce_gloo"), try.To(os.MkdirTemp(p.folder, "gloo-"))}, ranks)(ctx)
 	}
 }
 

@@ -22,24 +22,18 @@ type training struct {
 
 func (t training) saved(model string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(t.home, "outputs", "*", model+".safetensors"))
-	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("bench/%s.star has saved no %s.safetensors", model, model)
-	}
-	if err != nil {
-		return "", err
+	if err != nil || len(found) == 0 {
+		return "", fmt.Errorf("bench/%s.star has saved no %s.safetensors", model, model)
 	}
 	return found[0], nil
 }
 
 // beside runs a peer's program on a saved model; its arguments are the model, the steps, the file, and more.
 func (t training) beside(line []string, model string, steps int, more ...string) func(context.Context) ([]figure, error) {
-	return func(ctx context.Context) ([]figure, error) {
-		path, err := t.saved(model)
-		if err != nil {
-			return nil, err
-		}
-		args := append(append([]string{}, line...), model, strconv.Itoa(steps), path)
-		return printed(append(args, more...), 0)(ctx)
+	return func(ctx context.Context) (_ []figure, err error) {
+		defer try.Caught(&err)
+		args := []string{model, strconv.Itoa(steps), try.To(t.saved(model))}
+		return printed(slices.Concat(line, args, more), 0)(ctx)
 	}
 }
 
@@ -129,12 +123,9 @@ func (t training) largeProbes(more ...string) []probe {
 		threads := i + 1
 		all = append(all, own(threads, suffix))
 		all = append(all, t.peersOf(gpt2, gpt2Steps, threads)...)
-		all = append(all, probe{groupLarge, llmcName, suffix, func(ctx context.Context) ([]figure, error) {
-			path, err := t.saved(gpt2)
-			if err != nil {
-				return nil, err
-			}
-			return printed([]string{"env", fmt.Sprintf("OMP_NUM_THREADS=%d", threads), t.peers.built("gpt2_llmc"), strconv.Itoa(llmcSteps), path}, 0)(ctx)
+		all = append(all, probe{groupLarge, llmcName, suffix, func(ctx context.Context) (_ []figure, err error) {
+			defer try.Caught(&err)
+			return printed([]string{"env", fmt.Sprintf("OMP_NUM_THREADS=%d", threads), t.peers.built("gpt2_llmc"), strconv.Itoa(llmcSteps), try.To(t.saved(gpt2))}, 0)(ctx)
 		}})
 	}
 	for i := range all {
