@@ -55,11 +55,10 @@ func tellDamaged(cmd *cobra.Command, damaged []backup.Damaged) error {
 	home, errs := homeOf(cmd), cmd.ErrOrStderr()
 	db := try.To(history.OpenReadOnly(home))
 	defer db.Close()
-	runs := try.To(db.Select(history.Selection{Checkpoints: true}))
 	store := try.To(checkpoints.OpenIfAny(home))
 	defer store.Close()
 	bad := len(damaged)
-	for _, r := range runs {
+	for _, r := range try.To(db.Select(history.Selection{Checkpoints: true})) {
 		for _, d := range damaged {
 			if d.Checkpoint.Run == r.UID {
 				fmt.Fprintf(errs, "%s@%d: DAMAGED: %s\n", terminal.Escape(r.Name), d.Checkpoint.Step, terminal.Lines(d.Fault.Error()))

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,10 +82,7 @@ func title(r history.RunName) string { return fmt.Sprintf("%d %s", r.ID, r.Name)
 func beside(runs []history.RunName, rows []history.Difference) (table string, wide int) {
 	var text strings.Builder
 	w := terminal.NewTable(&text)
-	heading := []string{""}
-	for _, r := range runs {
-		heading = append(heading, title(r))
-	}
+	heading := append([]string{""}, each.Of(runs, title)...)
 	for i, d := range rows {
 		if i == 0 || rows[i-1].Kind != d.Kind {
 			if i > 0 {
@@ -95,11 +91,7 @@ func beside(runs []history.RunName, rows []history.Difference) (table string, wi
 			heading[0] = strings.ToUpper(d.Kind)
 			row(w, heading)
 		}
-		cells := []string{d.Name}
-		for _, v := range d.Values {
-			cells = append(cells, comparedText(d.Kind, v))
-		}
-		row(w, cells)
+		row(w, d.Name, each.Of(d.Values, func(v any) string { return comparedText(d.Kind, v) }))
 	}
 	w.Flush()
 	var trimmed strings.Builder
@@ -128,18 +120,10 @@ func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 			rest = append(rest, d)
 		}
 	}
-	cells := []string{"ID", "NAME"}
-	for _, d := range columns {
-		cells = append(cells, d.Name)
-	}
-	row(w, cells)
+	row(w, "ID", "NAME", each.Of(columns, func(d history.Difference) string { return d.Name }))
 	shown := each.Of(columns, texts)
 	for i, r := range runs {
-		cells := []string{strconv.FormatInt(r.ID, 10), r.Name}
-		for k := range columns {
-			cells = append(cells, shown[k][i])
-		}
-		row(w, cells)
+		row(w, whole(r.ID), r.Name, each.Of(shown, func(column []string) string { return column[i] }))
 	}
 	w.Flush()
 	for _, d := range rest {
@@ -151,7 +135,7 @@ func beneath(out io.Writer, runs []history.RunName, rows []history.Difference) {
 			if who[text] == nil {
 				values = append(values, text)
 			}
-			who[text] = append(who[text], strconv.FormatInt(runs[i].ID, 10))
+			who[text] = append(who[text], whole(runs[i].ID))
 		}
 		for _, text := range values {
 			row(w, "  "+text, "runs "+strings.Join(who[text], " "))

@@ -8,7 +8,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/kernel/opencl"
 )
@@ -80,17 +79,18 @@ func checkDevice(f opencl.Found) string {
 func listDevices(out io.Writer, list []deviceInfo) error {
 	if len(list) == 0 {
 		fmt.Fprintln(out, "OpenCL has no device here")
-		return nil
 	}
-	w := terminal.NewTable(out)
-	row(w, "DEVICE", "NAME", "PLATFORM", "DRIVER", "MEMORY", "BITS")
-	for _, d := range list {
-		bits := "the processor's"
-		if d.Difference != nil {
-			bits = *d.Difference
-		}
-		row(w, d.Device, d.Name, d.Platform, d.Driver, humanize.IBytes(uint64(d.Memory)), bits)
+	return printList(out, list, []column[deviceInfo]{
+		{[]string{"DEVICE", "NAME", "PLATFORM", "DRIVER", "MEMORY", "BITS"}, func(d deviceInfo) any {
+			return []string{d.Device, d.Name, d.Platform, d.Driver, humanize.IBytes(uint64(d.Memory)), d.bits("the processor's")}
+		}},
+	})
+}
+
+// bits says how the device differs from the processor, or else what is given.
+func (d deviceInfo) bits(equal string) string {
+	if d.Difference != nil {
+		return *d.Difference
 	}
-	w.Flush()
-	return nil
+	return equal
 }

@@ -90,11 +90,7 @@ func newDoctor() *cobra.Command {
 					row(w, "plugin", fmt.Sprintf("%s, %s: %s", strings.TrimSpace(p.Name+" "+p.Version), p.Path, verdict))
 				}
 				for _, d := range r.Devices {
-					verdict := "computes the processor's bits"
-					if d.Difference != nil {
-						verdict = *d.Difference
-					}
-					row(w, "device", fmt.Sprintf("%s, %s: %s", d.Device, d.Name, verdict))
+					row(w, "device", fmt.Sprintf("%s, %s: %s", d.Device, d.Name, d.bits("computes the processor's bits")))
 				}
 				row(w, "home", home.String())
 				outcome := "ok, in " + elapsed.Text(r.SelfTest.Seconds)

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -25,13 +24,9 @@ import (
 
 func newExportRuns() *cobra.Command {
 	var to, file string
-	var names []string
 	var c conditions
 	formats := append(slices.Clone(exchange.Formats), exchange.Format{Name: "html"})
-	for _, f := range formats {
-		names = append(names, f.Name)
-	}
-	names = append(names, "tensorboard", "mlflow")
+	names := append(each.Of(formats, func(f exchange.Format) string { return f.Name }), "tensorboard", "mlflow")
 	cmd := &cobra.Command{
 		Use:   "export [RUN…]",
 		Short: "Write runs for other tools: CSV, JSON, Parquet, HTML, TensorBoard, MLflow",
@@ -101,7 +96,7 @@ adds the runs to the SQLite store that --output names, which MLflow must have ma
 // writeReport writes runs as one page.
 func writeReport(w io.Writer, home string, ids []int64) error {
 	pages := ui.New(home)
-	err := pages.Report(w, each.Of(ids, func(id int64) string { return strconv.FormatInt(id, 10) }))
+	err := pages.Report(w, each.Of(ids, whole))
 	return errors.Join(err, pages.Close())
 }
 
@@ -142,7 +137,7 @@ time, run and run_name. A run that has been imported before is skipped.`,
   drun import runs/ --tag tensorboard
   drun import curves.csv && drun plot last loss`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			try.Ok(checkTags(tags))
+			checkTags(tags)
 			var all []history.Foreign
 			errs := cmd.ErrOrStderr()
 			for _, path := range args { // all are read before any is entered

@@ -69,10 +69,7 @@ that goes on can be pushed again and again. In ssh://HOST/~/FOLDER the folder is
 		Example: `  drun push /mnt/shared/.drun last
   drun push ssh://gpu1/~/digits/.drun --all --weights best
   drun push https://runs.example.org --where 'status == "done"'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			choice := try.To(c.choice(cmd, args[1:]))
-			return c.copy(cmd, args[0], choice, true)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.copy(cmd, args, true) },
 	}
 	c.addFlags(cmd)
 	cmd.Flags().StringVar(&c.Project, "project", os.Getenv("DRUN_PROJECT"), "the `project` of a team that runs belong to there, if they have none ($DRUN_PROJECT)")
@@ -90,24 +87,21 @@ s3://BUCKET/PREFIX is the bucket of a server (drun serve --artifacts), which nee
 		Example: `  drun pull ssh://gpu1/~/digits/.drun last
   drun pull https://runs.example.org calm-otter --weights best
   drun run digits.star --resume calm-otter@best`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			choice := try.To(c.choice(cmd, args[1:]))
-			return c.copy(cmd, args[0], choice, false)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.copy(cmd, args, false) },
 	}
 	c.addFlags(cmd)
 	return cmd
 }
 
-func (c *copying) copy(cmd *cobra.Command, where string, choice transfer.Choice, push bool) (err error) {
-	defer try.Caught(&err)
+func (c *copying) copy(cmd *cobra.Command, args []string, push bool) error {
+	choice := try.To(c.choice(cmd, args[1:]))
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx = transfer.Local(ctx)
 	c.Say = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "drun: %s\n", terminal.Lines(text)) }
 	home := try.To(transfer.OpenHome(homeOf(cmd), !push))
 	defer home.Close()
-	other := try.To(sideAt(cmd, where, push))
+	other := try.To(sideAt(cmd, args[0], push))
 	defer other.Close()
 	if server, is := other.(*transfer.Remote); is {
 		server.Say = c.Say
@@ -152,7 +146,7 @@ func sideAt(cmd *cobra.Command, where string, write bool) (transfer.Side, error)
 	case err != nil || at.Host == "":
 		return nil, usage("for example ssh://host/folder or https://runs.example.org", "%q is no address", where)
 	case at.Scheme == "ssh":
-		command := slices.Concat(strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh")))
+		command := strings.Fields(cmp.Or(os.Getenv("DRUN_SSH"), "ssh"))
 		if port := at.Port(); port != "" {
 			command = append(command, "-p", port)
 		}

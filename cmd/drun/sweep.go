@@ -19,6 +19,7 @@ import (
 	"drun/history"
 	"drun/history/query"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/elapsed"
 	"drun/internal/exit"
 	"drun/internal/secret"
@@ -263,11 +264,7 @@ func (f *sweepFlags) identity(recipe string, cells []sweep.Cell, seeds []int64) 
 }
 
 func (f *sweepFlags) cells(cmd *cobra.Command, o run.Options) ([]sweep.Cell, error) {
-	var axes []sweep.Axis
-	for _, text := range o.Params {
-		a := try.To(sweep.ParseAxis(text))
-		axes = append(axes, a)
-	}
+	axes := each.Of(o.Params, func(text string) sweep.Axis { return try.To(sweep.ParseAxis(text)) })
 	if cmd.Flags().Changed("random") {
 		cells, err := sweep.Random(axes, f.random, o.Seed)
 		if err == nil && len(cells) < f.random {
@@ -433,12 +430,7 @@ func printSweep(out io.Writer, runs []history.Summary, swept []string) error {
 		{"STATUS", func(r history.Summary) any { return paint.status(r.Status) }},
 	}
 	for _, name := range swept {
-		columns = append(columns, column[history.Summary]{name, func(r history.Summary) any {
-			if _, has := r.Params[name]; has {
-				return r.Params.Text(name)
-			}
-			return "-"
-		}})
+		columns = append(columns, column[history.Summary]{name, func(r history.Summary) any { return paramOrNone(r, name) }})
 	}
 	for _, name := range metricNames(runs) {
 		columns = append(columns, column[history.Summary]{name, func(r history.Summary) any {

@@ -104,15 +104,17 @@ func (f *sweepFlags) rank(cmd *cobra.Command, all []*combination) (runs []histor
 	return runs
 }
 
+func paramOrNone(r history.Summary, name string) string {
+	if _, has := r.Params[name]; has {
+		return r.Params.Text(name)
+	}
+	return "-"
+}
+
 func printCombinations(out io.Writer, all []*combination, swept []string) error {
 	var columns []column[*combination]
 	for _, name := range swept {
-		columns = append(columns, column[*combination]{name, func(c *combination) any {
-			if _, has := c.runs[0].Params[name]; has {
-				return c.runs[0].Params.Text(name)
-			}
-			return "-"
-		}})
+		columns = append(columns, column[*combination]{name, func(c *combination) any { return paramOrNone(c.runs[0], name) }})
 	}
 	columns = append(columns, column[*combination]{"RUNS", func(c *combination) any {
 		var ids []string

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -48,14 +47,12 @@ run are named.`,
 			return change(cmd, &c, args, func(db *history.DB, ids []int64) error {
 				ids = unique(ids)
 				try.Ok(act(db, ids))
-				runs := try.To(db.Select(history.Selection{IDs: ids}))
 				names := make([]history.RunName, len(ids))
-				for _, r := range runs {
+				for _, r := range try.To(db.Select(history.Selection{IDs: ids})) {
 					names[slices.Index(ids, r.ID)] = history.RunName{ID: r.ID, Name: r.Name}
 				}
 				if !c.trash {
-					children := try.To(db.ResumedFrom(ids))
-					for _, c := range children {
+					for _, c := range try.To(db.ResumedFrom(ids)) {
 						fmt.Fprintf(cmd.ErrOrStderr(), "run %d %s was resumed from run %d at step %d: once drun gc has removed that, drun replay cannot repeat it\n",
 							c.ID, terminal.Escape(c.Name), c.Parent.ID, c.Parent.Step)
 					}
@@ -125,7 +122,7 @@ func newTag() *cobra.Command {
 			if len(args)+len(remove) < 2 {
 				return usage("usage: "+cmd.UseLine(), "no label was given")
 			}
-			try.Ok(checkTags(args[1:]))
+			checkTags(args[1:])
 			return change(cmd, &conditions{}, args[:1], func(db *history.DB, ids []int64) error {
 				try.Ok(db.Label(ids[0], args[1:], remove))
 				return printLabels(cmd, db, ids[0])
@@ -137,19 +134,16 @@ func newTag() *cobra.Command {
 }
 
 // checkTags refuses labels that the history cannot keep.
-func checkTags(tags []string) error {
+func checkTags(tags []string) {
 	for _, tag := range tags {
-		if err := history.CheckTag(tag); err != nil {
-			return err
-		}
+		try.Ok(history.CheckTag(tag))
 	}
-	return nil
 }
 
 func printLabels(cmd *cobra.Command, db *history.DB, id int64) error {
-	runs, err := db.Select(history.Selection{IDs: []int64{id}, Tags: true})
-	if err != nil || len(runs) == 0 {
-		return err
+	runs := try.To(db.Select(history.Selection{IDs: []int64{id}, Tags: true}))
+	if len(runs) == 0 {
+		return nil
 	}
 	r := runs[0]
 	return answer(cmd, map[string]any{"id": r.ID, "name": r.Name, "tags": r.Tags}, "run %d %s: %s", r.ID, r.Name, strings.Join(r.Tags, ", "))
@@ -232,23 +226,17 @@ type garbage struct {
 // collectGarbage frees what it can, and removes from the history the checkpoints that are gone, which a kill may
 // have left there.
 func collectGarbage(home string, errs io.Writer) (g garbage, err error) {
+	defer try.Caught(&err)
 	g.Removed = []history.RunName{}
-	store, err := openStore(home)
-	if err != nil {
-		return g, err
-	}
+	store := try.To(openStore(home))
 	defer store.Close()
-	bytes, err := g.emptyTrash(home, store, errs)
-	if err != nil || store == nil {
-		g.Bytes = bytes
-		return g, err
+	freed := try.To(g.emptyTrash(home, store, errs))
+	if store != nil {
+		g.Freed = try.To(store.Free())
+		try.Ok(forgetCheckpoints(home, store, errs))
 	}
-	g.Freed, err = store.Free()
-	g.Bytes = max(g.Bytes, 0) + bytes
-	if err != nil {
-		return g, err
-	}
-	return g, forgetCheckpoints(home, store, errs)
+	g.Bytes = max(g.Bytes, 0) + freed
+	return g, nil
 }
 
 // openStore opens the checkpoints of a home; nil: there are none.
@@ -263,27 +251,23 @@ func openStore(home string) (*checkpoints.Store, error) {
 
 // emptyTrash removes the runs in the trash, and returns how many bytes that freed besides the checkpoints' packs.
 func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writer) (freed int64, err error) {
+	defer try.Caught(&err)
 	reader, err := history.OpenReadOnly(home) // creates nothing
 	if errors.As(err, new(*history.ErrNone)) {
 		return 0, nil
 	}
-	if err != nil {
-		return 0, err
-	}
+	try.Ok(err)
 	there, err := reader.Select(history.Selection{Trashed: true})
 	reader.Close()
 	if err != nil || len(there) == 0 {
 		return 0, err
 	}
-	db, err := history.Open(home)
-	if err != nil {
-		return 0, err
-	}
+	db := try.To(history.Open(home))
 	defer db.Close()
 	for _, r := range there {
 		name := fmt.Sprintf("run %d %s", r.ID, terminal.Escape(r.Name))
 		held := 0
-		was, err := db.Purge(r.ID, func() (stays bool, err error) {
+		was := try.To(db.Purge(r.ID, func() (stays bool, err error) {
 			list, err := store.List(r.UID)
 			if err == nil && len(list) > 0 {
 				var stay []checkpoints.Info
@@ -291,10 +275,8 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 				held = len(stay)
 			}
 			return held > 0, err
-		})
+		}))
 		switch {
-		case err != nil:
-			return freed, err
 		case held > 0:
 			fmt.Fprintf(errs, "%s stays in the trash: a run that goes on may still restore %d of its checkpoints\n", name, held)
 			continue
@@ -302,11 +284,9 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 			continue // restored from the trash, or removed by another process
 		}
 		g.Removed = append(g.Removed, history.RunName{ID: r.ID, Name: r.Name})
-		outputs := filepath.Join(home, "outputs", strconv.FormatInt(r.ID, 10))
-		written, _ := outputFiles(outputs)
-		for _, f := range written {
-			freed += f.Bytes
-		}
+		outputs := filepath.Join(home, "outputs", whole(r.ID))
+		bytes, _ := bytesIn(outputs)
+		freed += bytes
 		if err := os.RemoveAll(outputs); err != nil {
 			return freed, exit.Errorf(exit.Storage, "%s could not be removed: %w", outputs, err)
 		}
@@ -314,19 +294,15 @@ func (g *garbage) emptyTrash(home string, store *checkpoints.Store, errs io.Writ
 	if len(g.Removed) == 0 {
 		return 0, nil
 	}
-	if err := mlflow.Sweep(context.Background(), db, objects.In(home)); err != nil {
-		return freed, err
-	}
-	shrunk, err := db.Shrink()
-	return freed + shrunk, err
+	try.Ok(mlflow.Sweep(context.Background(), db, objects.In(home)))
+	return freed + try.To(db.Shrink()), nil
 }
 
 func forgetCheckpoints(home string, store *checkpoints.Store, errs io.Writer) (err error) {
 	defer try.Caught(&err)
 	db := try.To(history.Open(home))
 	defer db.Close()
-	runs := try.To(db.Select(history.Selection{Checkpoints: true}))
-	for _, r := range runs {
+	for _, r := range try.To(db.Select(history.Selection{Checkpoints: true})) {
 		if r.Status == history.Running {
 			continue
 		}

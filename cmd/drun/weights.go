@@ -18,6 +18,7 @@ import (
 	"drun/engine/record"
 	"drun/history"
 	"drun/history/records"
+	"drun/internal/each"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -42,7 +43,10 @@ and a line says what. Tensors that differ between the ranks need --rank.`,
 			}
 			try.Ok(newFile(args[1]))
 			return withCheckpoints(cmd, args[:1], true, func(_ *history.DB, store *checkpoints.Store, list []report.Kept) error {
-				return export(cmd, store, list[0], rank, args[1])
+				k := list[0]
+				try.Ok(k.Gone(homeOf(cmd)))
+				size, left := try.To2(writeTensors(cmd, store, k, rank, args[1]))
+				return answer(cmd, map[string]any{"file": args[1], "bytes": size, "step": k.Step, "left_out": left}, "%s: %s of %s", args[1], humanize.IBytes(uint64(size)), k)
 			})
 		},
 	}
@@ -62,12 +66,6 @@ func newFile(path string) error {
 		return usage("give the name of a new file", "%s already exists", path)
 	}
 	return nil
-}
-
-func export(cmd *cobra.Command, store *checkpoints.Store, k report.Kept, rank int, path string) error {
-	try.Ok(k.Gone(homeOf(cmd)))
-	size, left := try.To2(writeTensors(cmd, store, k, rank, path))
-	return answer(cmd, map[string]any{"file": path, "bytes": size, "step": k.Step, "left_out": left}, "%s: %s of %s", path, humanize.IBytes(uint64(size)), k)
 }
 
 // writeTensors writes the tensors of a checkpoint to a file, and says what it leaves out.
@@ -148,26 +146,25 @@ func importFile(home, path, name string, step int64, again bool) (_ *imported, e
 		try.Ok(history.CheckName(name))
 	}
 	began := time.Now()
-	items, file := try.To2(readWeights(path))
+	items, file := readWeights(path)
 	made := &imported{Step: step, Tensors: len(items) - 1}
 	if made.Tensors == 0 {
 		return nil, usage("", "%s has no tensors", path)
 	}
-	entries := make([]checkpoints.Entry, len(items))
-	for i, it := range items {
+	entries := each.Of(items, func(it checkpoint.Item) checkpoints.Entry {
 		kind := "tensor"
 		if it.DType == "" {
 			kind = "value"
 		}
-		entries[i] = checkpoints.Entry{Name: it.Name, Kind: kind, DType: it.DType, Shape: it.Shape, Data: it.Data}
-	}
+		return checkpoints.Entry{Name: it.Name, Kind: kind, DType: it.DType, Shape: it.Shape, Data: it.Data}
+	})
 	db := try.To(history.Open(home))
 	defer db.Close()
 	store := try.To(checkpoints.Open(home))
 	defer store.Close()
 	if again {
-		if old, err := importedBefore(db, store, file, step); old != nil || err != nil {
-			return old, err
+		if old := importedBefore(db, store, file, step); old != nil {
+			return old, nil
 		}
 	}
 	r := try.To(db.Begin(history.RunInfo{Name: name, Recipe: file.Path, WorldSize: 1, Backend: record.FileBackend, Started: began,
@@ -185,10 +182,8 @@ func importFile(home, path, name string, step int64, again bool) (_ *imported, e
 }
 
 // importedBefore finds the newest run that importFile has made from a file, and that still has its checkpoint.
-func importedBefore(db *history.DB, store *checkpoints.Store, file *records.DataFile, step int64) (_ *imported, err error) {
-	defer try.Caught(&err)
-	list := try.To(db.List(0))
-	for _, r := range list {
+func importedBefore(db *history.DB, store *checkpoints.Store, file *records.DataFile, step int64) *imported {
+	for _, r := range try.To(db.List(0)) {
 		if r.Recipe != file.Path || r.Status != history.Done {
 			continue
 		}
@@ -197,41 +192,36 @@ func importedBefore(db *history.DB, store *checkpoints.Store, file *records.Data
 			continue
 		}
 		if info, err := store.Find(r.UID, checkpoints.Last); err == nil && info.Step == step {
-			return &imported{ID: r.ID, Run: r.Name, Step: info.Step, Bytes: info.Bytes}, nil
+			return &imported{ID: r.ID, Run: r.Name, Step: info.Step, Bytes: info.Bytes}
 		}
 	}
-	return nil, nil
+	return nil
 }
 
-func readWeights(path string) (_ []checkpoint.Item, _ *records.DataFile, err error) {
-	defer try.Caught(&err)
-	if _, err := data.FormatOf(path); err != nil {
-		return nil, nil, exit.WithCode(err, exit.Usage)
-	}
+// readWeights reads the tensors of a file, or fails (internal/try).
+func readWeights(path string) ([]checkpoint.Item, *records.DataFile) {
+	_, err := data.FormatOf(path)
+	try.Ok(exit.WithCode(err, exit.Usage))
 	abs := try.To(filepath.Abs(path))
 	real, err := filepath.EvalSymlinks(abs) // the user named it, wherever it is
 	if err != nil {
-		return nil, nil, usage("", "%s: %s", path, cause(err))
+		try.Ok(usage("", "%s: %s", path, cause(err)))
 	}
 	files, err := starlib.OpenFiles(filepath.Dir(real))
-	if err != nil {
-		return nil, nil, exit.WithCode(err, exit.Usage)
-	}
+	try.Ok(exit.WithCode(err, exit.Usage))
 	out := &records.DataFile{Path: abs}
 	files.OnRead = func(f starlib.FileRead) {
 		out.SHA256, out.Bytes, out.Modified = f.SHA256, f.Bytes, &f.Modified
 	}
 	file, err := files.Open(filepath.Base(real))
-	if err != nil {
-		return nil, nil, exit.WithCode(err, exit.Usage)
-	}
+	try.Ok(exit.WithCode(err, exit.Usage))
 	defer file.Close()
 	items, err := checkpoint.Import(file, filepath.Base(path))
 	if err != nil {
-		return nil, nil, exit.WithCode(fmt.Errorf("%s: %w", path, err), exit.Usage)
+		try.Ok(exit.WithCode(fmt.Errorf("%s: %w", path, err), exit.Usage))
 	}
 	try.To(io.Copy(io.Discard, file)) // to its end, for the checksum
-	return items, out, nil
+	return items, out
 }
 
 // cause returns an error without the operation and the path that package os adds.
