@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"drun/internal/each"
 	"drun/internal/exit"
 )
 
@@ -82,7 +83,7 @@ func (l *Launch) start(index int) *node {
 
 // script is what a node's shell does.
 func (l *Launch) script(index int) string {
-	words := slices.Concat([]string{"exec", "env"}, quoted(l.Environ), []string{`"$p"`}, quoted(l.Args(index)))
+	words := slices.Concat([]string{"exec", "env"}, each.Of(l.Environ, Quote), []string{`"$p"`}, each.Of(l.Args(index), Quote))
 	return "cd " + Quote(l.Dir) + " 2>/dev/null || exit " + strconv.Itoa(noFolder) +
 		"; p=" + Quote(l.Program) + `; test -x "$p" || p=drun; command -v "$p" >/dev/null || exit ` + strconv.Itoa(noProgram) +
 		"; " + strings.Join(words, " ")
@@ -90,14 +91,6 @@ func (l *Launch) script(index int) string {
 
 // Quote makes one word of a shell of any text.
 func Quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
-
-func quoted(texts []string) []string {
-	out := make([]string, len(texts))
-	for i, text := range texts {
-		out[i] = Quote(text)
-	}
-	return out
-}
 
 // heard takes a line of standard error and reports whether it is not for the user.
 func (n *node) heard(line string) bool {

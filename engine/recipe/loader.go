@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path"
@@ -140,11 +141,7 @@ func (f *folders) close() {
 func (f *folders) find() (_ Project, err error) {
 	defer try.Caught(&err)
 	if f.project == nil {
-		f.name = marked(f.dir, "drun.toml")
-		if f.name == "" {
-			f.name = marked(f.dir, ".drun")
-		}
-		if f.name == "" {
+		if f.name = cmp.Or(marked(f.dir, "drun.toml"), marked(f.dir, ".drun")); f.name == "" {
 			return "", errors.New("the recipe is not in a project: an empty file drun.toml marks the project's root, as .drun does")
 		}
 		f.project = try.To(os.OpenRoot(f.name))
@@ -176,19 +173,16 @@ func (f *folders) read(p Project, file string) ([]byte, error) {
 			return content, nil
 		}
 	}
-	if !strings.HasPrefix(file, "../") {
-		if f.recipe == nil {
-			return nil, os.ErrNotExist
-		}
-		content, err := readFile(f.recipe, file)
-		if starlib.Cause(err) == starlib.ErrEscapes {
-			err = errors.New("it leads out of the recipe's folder")
-		}
-		return content, err
+	root, of := f.recipe, "the recipe's folder"
+	if strings.HasPrefix(file, "../") {
+		root, of, file = f.project, "the project", path.Join(string(p), file)
 	}
-	content, err := readFile(f.project, path.Join(string(p), file))
+	if root == nil {
+		return nil, os.ErrNotExist
+	}
+	content, err := readFile(root, file)
 	if starlib.Cause(err) == starlib.ErrEscapes {
-		err = errors.New("it leads out of the project")
+		err = errors.New("it leads out of " + of)
 	}
 	return content, err
 }

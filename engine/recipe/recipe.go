@@ -293,13 +293,9 @@ type Test struct {
 }
 
 // Tests lists the tests in the recipe's own file, in file order.
-func (b *Bundle) Tests() ([]Test, error) {
-	main := b.Source(b.Main)
-	parsed, err := lang.Parse(Display(b.Name, b.Main), main.Content)
-	if err != nil {
-		return nil, err
-	}
-	var list []Test
+func (b *Bundle) Tests() (list []Test, err error) {
+	defer try.Caught(&err)
+	parsed := try.To(lang.Parse(Display(b.Name, b.Main), b.Source(b.Main).Content))
 	for _, stmt := range parsed.Syntax.Stmts {
 		if def, ok := stmt.(*syntax.DefStmt); ok && strings.HasPrefix(def.Name.Name, testing.Prefix) {
 			list = append(list, Test{def.Name.Name, int(def.Name.NamePos.Line)})

@@ -17,6 +17,7 @@ import (
 	"drun/collective/sharedmem"
 	"drun/engine"
 	"drun/internal/exit"
+	"drun/internal/try"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -82,7 +83,8 @@ type Regions struct {
 	spare *Region
 }
 
-func (p *Regions) Take(bytes int64) (*Region, error) {
+func (p *Regions) Take(bytes int64) (_ *Region, err error) {
+	defer try.Caught(&err)
 	p.mu.Lock()
 	g := p.spare
 	p.spare = nil
@@ -95,10 +97,7 @@ func (p *Regions) Take(bytes int64) (*Region, error) {
 	if g != nil {
 		g.Close()
 	}
-	file, err := sharedmem.Create(engine.StateMemory)
-	if err != nil {
-		return nil, err
-	}
+	file := try.To(sharedmem.Create(engine.StateMemory))
 	mem, err := sharedmem.Map(file, 0, size)
 	if err != nil {
 		file.Close()
