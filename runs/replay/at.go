@@ -222,14 +222,20 @@ func targetOf(d *history.Detail, marks []records.Mark, steps []saved, made, step
 	return &engine.Target{Updates: found[names[0]]}, nil
 }
 
-// stepBefore returns an earlier step at which a metric was recorded after the same number of updates.
-func stepBefore(marks []records.Mark, metric string, step int64) (earlier int64, is bool) {
-	var updates int64
+// updatesWith is how many updates had been made when a step of a metric was recorded last; -1: it was not.
+func updatesWith(marks []records.Mark, metric string, step int64) int64 {
+	updates := int64(-1)
 	for _, m := range marks {
 		if n, has := m.At(step); has && m.Name == metric {
 			updates = n
 		}
 	}
+	return updates
+}
+
+// stepBefore returns an earlier step at which a metric was recorded after the same number of updates.
+func stepBefore(marks []records.Mark, metric string, step int64) (earlier int64, is bool) {
+	updates := updatesWith(marks, metric, step)
 	for _, m := range marks {
 		if m.Name != metric {
 			continue

@@ -101,8 +101,7 @@ func firstDifference(db *history.DB, a, b int64, whole bool) (_ *Divergence, err
 	var all [2]*series
 	var digests [2][]map[int64][records.DigestSize]byte
 	for i, id := range []int64{a, b} {
-		list := try.To(db.Points(id))
-		all[i] = newSeries(list)
+		all[i] = newSeries(try.To(db.Points(id)))
 		digests[i] = try.To(db.Digests(id))
 	}
 	if d := all[0].first(all[1], whole); d != nil {
@@ -151,10 +150,7 @@ func firstOperation(o run.Options, pair [2]*past, first *Divergence) (_ *Operati
 	pair[1].replay.ID, pair[1].replay.Name = pair[0].replay.ID, pair[0].replay.Name // which a recipe may use
 	until := int64(-1)
 	for _, p := range pair {
-		n := try.To(p.updatesAt(first))
-		if n >= 0 {
-			until = max(until, n)
-		}
+		until = max(until, try.To(p.updatesAt(first)))
 	}
 	if until >= 0 {
 		for _, p := range pair {
@@ -193,16 +189,7 @@ func (p *past) updatesAt(first *Divergence) (int64, error) {
 		return first.Step, nil
 	}
 	marks, err := p.db.Marks(p.detail.ID)
-	if err != nil {
-		return 0, err
-	}
-	updates := int64(-1)
-	for _, m := range marks {
-		if n, is := m.At(first.Step); is && m.Name == first.Metric {
-			updates = n
-		}
-	}
-	return updates, nil
+	return updatesWith(marks, first.Metric, first.Step), err
 }
 
 // fromCommonState makes the replays start from the newest checkpoint, before that number of updates, with which the
@@ -215,15 +202,13 @@ func fromCommonState(pair [2]*past, until int64) (err error) {
 	store := try.To(checkpoints.OpenIfAny(pair[0].replay.Home))
 	defer store.Close()
 	kept := try.To(store.List(pair[0].detail.UID))
-	marks := try.To(pair[0].db.Marks(pair[0].detail.ID))
-	steps := savedSteps(marks)
+	steps := savedSteps(try.To(pair[0].db.Marks(pair[0].detail.ID)))
 	slices.SortFunc(steps, func(a, b saved) int { return cmp.Compare(b.updates, a.updates) })
 	for _, s := range steps {
 		if s.updates >= until || !slices.ContainsFunc(kept, func(c checkpoints.Info) bool { return c.Step == s.step }) {
 			continue
 		}
-		same := try.To(sameState(store, pair, s.step))
-		if same {
+		if try.To(sameState(store, pair, s.step)) {
 			for _, p := range pair {
 				p.replay.From, p.replay.Own = fmt.Sprintf("%d@%d", p.detail.ID, s.step), true
 			}
@@ -234,7 +219,8 @@ func fromCommonState(pair [2]*past, until int64) (err error) {
 }
 
 // sameState reports whether two runs have the same checkpoint of a step, bit for bit.
-func sameState(store *checkpoints.Store, pair [2]*past, step int64) (bool, error) {
+func sameState(store *checkpoints.Store, pair [2]*past, step int64) (_ bool, err error) {
+	defer try.Caught(&err)
 	for rank := range pair[0].detail.WorldSize {
 		var states [2][]checkpoints.Entry
 		for i, p := range pair {
@@ -242,9 +228,7 @@ func sameState(store *checkpoints.Store, pair [2]*past, step int64) (bool, error
 			if errors.As(err, new(*checkpoints.ErrNone)) {
 				return false, nil
 			}
-			if err != nil {
-				return false, err
-			}
+			try.Ok(err)
 			states[i] = entries
 		}
 		if !slices.EqualFunc(states[0], states[1], sameEntry) {
@@ -262,19 +246,14 @@ func sameEntry(a, b checkpoints.Entry) bool {
 // compareTraces returns the first operation whose result differs between two replays, of the rank that reached it
 // first. ended: both replays ended as expected, so a difference in length counts.
 func compareTraces(pair [2]*past, ranks int, ended bool) (first *Operation, err error) {
+	defer try.Caught(&err)
 	at := -1
 	for rank := range ranks {
 		var traces [2]*trace
 		for i, p := range pair {
-			file, err := os.Open(filepath.Join(p.replay.Trace, engine.TraceFile(rank)))
-			if errors.Is(err, fs.ErrNotExist) { // the replay did not get that far
-				continue
+			if traces[i] = try.To(openTrace(p.replay.Trace, rank)); traces[i] != nil {
+				defer traces[i].file.Close()
 			}
-			if err != nil {
-				return nil, err
-			}
-			defer file.Close()
-			traces[i] = &trace{in: bufio.NewReaderSize(file, 1<<16)}
 		}
 		if traces[0] == nil || traces[1] == nil {
 			continue
@@ -282,9 +261,7 @@ func compareTraces(pair [2]*past, ranks int, ended bool) (first *Operation, err 
 		for n := 0; at < 0 || n < at; n++ {
 			a, endA := traces[0].next()
 			b, endB := traces[1].next()
-			if err := errors.Join(damaged(endA), damaged(endB)); err != nil {
-				return nil, err
-			}
+			try.Ok(errors.Join(damaged(endA), damaged(endB)))
 			if endA != nil && endB != nil || (endA != nil || endB != nil) && !ended {
 				break
 			}
@@ -307,8 +284,18 @@ func damaged(err error) error {
 
 // trace reads the values that a rank has computed.
 type trace struct {
+	file  *os.File
 	in    *bufio.Reader
 	sites []computed
+}
+
+// openTrace opens a rank's trace in a folder; nil: the replay did not get that far.
+func openTrace(folder string, rank int) (*trace, error) {
+	file, err := os.Open(filepath.Join(folder, engine.TraceFile(rank)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return &trace{file: file, in: bufio.NewReaderSize(file, 1<<16)}, err
 }
 
 // computed is a value computed at a place in the recipe.

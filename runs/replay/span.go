@@ -1,12 +1,8 @@
 package replay
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"drun/checkpoints"
 	"drun/engine"
@@ -75,15 +71,11 @@ func Repeat(o run.Options, db *history.DB, place *Place, id int64, secrets []eng
 
 // LastOf returns the last operation in a rank's trace; "" if there is none.
 func LastOf(folder string, rank int) (op, line string, err error) {
-	file, err := os.Open(filepath.Join(folder, engine.TraceFile(rank)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", "", nil
-	}
-	if err != nil {
+	t, err := openTrace(folder, rank)
+	if err != nil || t == nil {
 		return "", "", err
 	}
-	defer file.Close()
-	t := &trace{in: bufio.NewReaderSize(file, 1<<16)}
+	defer t.file.Close()
 	for {
 		c, err := t.next()
 		if err != nil {
