@@ -76,12 +76,7 @@ func endings(t *testing.T, factory Factory) {
 			allEnd(t, 2, ended, "new_group, after the abort,")
 		})
 	}
-	t.Run("at any time", func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(Seed(t), 1))
-		for range rounds() {
-			anyTime(t, factory, rng, false)
-		}
-	})
+	t.Run("at any time", func(t *testing.T) { atAnyTime(t, factory, 1, false) })
 }
 
 // Disorder is for plugin backends, whose Close may come during a synchronous call or a Split because drun has given
@@ -99,20 +94,19 @@ func Disorder(t *testing.T, factory Factory) {
 		allEnd(t, 2, ended, "new_group and close")
 		dead(t, comms[0])
 	})
-	t.Run("at any time", func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(Seed(t), 2))
-		for range rounds() {
-			anyTime(t, factory, rng, true)
-		}
-	})
+	t.Run("at any time", func(t *testing.T) { atAnyTime(t, factory, 2, true) })
 }
 
-// rounds is how often tests that depend on chance are repeated: DRUN_TEST_ROUNDS, or a few times.
-func rounds() int {
-	if n, err := strconv.Atoi(os.Getenv("DRUN_TEST_ROUNDS")); err == nil {
-		return n
+// atAnyTime repeats anyTime, which depends on chance, DRUN_TEST_ROUNDS times, or a few times.
+func atAnyTime(t *testing.T, factory Factory, stream uint64, closes bool) {
+	rng := rand.New(rand.NewPCG(Seed(t), stream))
+	rounds, err := strconv.Atoi(os.Getenv("DRUN_TEST_ROUNDS"))
+	if err != nil {
+		rounds = times(5, 5, 15)
 	}
-	return times(5, 5, 15)
+	for range rounds {
+		anyTime(t, factory, rng, closes)
+	}
 }
 
 // dead expects only errors from a closed Comm.
@@ -282,29 +276,25 @@ func faults(t *testing.T, factory Factory) {
 			}
 		})
 	}
-	t.Run("timeout", func(t *testing.T) {
-		comms := factory(t, 2)
+	alone := func(t *testing.T) collective.Work { // waits for rank 1, which never comes
 		call := collective.NewBarrier()
-		w, err := comms[0].Start(&call)
+		w, err := factory(t, 2)[0].Start(&call)
 		if err != nil {
 			t.Fatal(err)
 		}
-		start := time.Now()
-		err = w.Wait(collective.Within(context.Background(), 60*time.Millisecond))
+		return w
+	}
+	t.Run("timeout", func(t *testing.T) {
+		w, start := alone(t), time.Now()
+		err := w.Wait(collective.Within(context.Background(), 60*time.Millisecond))
 		if took := time.Since(start); err == nil || took < 50*time.Millisecond || took > Bound() {
 			t.Errorf("a limit of 60ms ended the wait after %v with %v", took, err)
 		}
 	})
 	t.Run("cancel", func(t *testing.T) {
-		comms := factory(t, 2)
 		ctx, cancel := context.WithCancel(context.Background())
-		call := collective.NewBarrier()
-		w, err := comms[0].Start(&call)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w, start := alone(t), time.Now()
 		time.AfterFunc(30*time.Millisecond, cancel)
-		start := time.Now()
 		if err := w.Wait(ctx); !errors.Is(err, context.Canceled) || time.Since(start) > Bound() {
 			t.Errorf("cancelled: %v after %v", err, time.Since(start))
 		}

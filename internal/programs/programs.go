@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"drun/internal/try"
 )
 
 // Dir is the environment variable in which make test says where it has built them.
@@ -61,18 +63,11 @@ func Path(name string) (string, error) {
 }
 
 // Link puts programs into a folder, each under its own name.
-func Link(dir string, names ...string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
+func Link(dir string, names ...string) (err error) {
+	defer try.Caught(&err)
+	try.Ok(os.MkdirAll(dir, 0o755))
 	for _, name := range names {
-		path, err := Path(name)
-		if err == nil {
-			err = os.Symlink(path, filepath.Join(dir, name))
-		}
-		if err != nil {
-			return err
-		}
+		try.Ok(os.Symlink(try.To(Path(name)), filepath.Join(dir, name)))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drun/internal/freeport"
+	"drun/internal/try"
 )
 
 // Missing says why there can be no server, "" if there can: OpenSSH's is not installed, or lets this user not in, as one whose
@@ -74,22 +75,17 @@ func Start(dir string, names ...string) (*Server, error) {
 
 // StartAt is Start at another place.
 func StartAt(at Place, names ...string) (_ *Server, err error) {
+	defer try.Caught(&err)
 	dir := at.Dir
 	if os.Getuid() == 0 {
-		if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // where it has no rights
-			return nil, err
-		}
+		try.Ok(os.MkdirAll("/run/sshd", 0o755)) // where it has no rights
 	}
 	for _, key := range []string{"user", "host"} {
 		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, key)).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("ssh-keygen: %w: %s", err, out)
 		}
 	}
-	address, err := freeport.Address()
-	if err != nil {
-		return nil, err
-	}
-	_, port, _ := net.SplitHostPort(address)
+	_, port, _ := net.SplitHostPort(try.To(freeport.Address()))
 	common := "  HostName " + at.Address + "\n  Port " + port + "\n  IdentitiesOnly yes\n"
 	known, key := "  UserKnownHostsFile "+filepath.Join(dir, "known")+"\n  StrictHostKeyChecking accept-new\n", "  IdentityFile "+filepath.Join(dir, "user")+"\n"
 	files := map[string]string{
@@ -99,9 +95,7 @@ func StartAt(at Place, names ...string) (_ *Server, err error) {
 			"Host unknown\n" + common + key + "  UserKnownHostsFile /dev/null\n",
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			return nil, err
-		}
+		try.Ok(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	s := &Server{SSH: "ssh -F " + filepath.Join(dir, "config")}
 	command := append(at.Server, program(), "-D", "-e", "-f", filepath.Join(dir, "sshd.conf"))
@@ -110,9 +104,7 @@ func StartAt(at Place, names ...string) (_ *Server, err error) {
 	s.cmd.Stderr = said
 	s.cmd.WaitDelay = time.Second
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
+	try.Ok(s.cmd.Start())
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
