@@ -200,11 +200,9 @@ func (s *Store) Arrived(run string) error {
 }
 
 // Forget removes what was kept before a time for checkpoints that have not come since.
-func (s *Store) Forget(before time.Time) error {
-	all, err := s.All()
-	if err != nil {
-		return err
-	}
+func (s *Store) Forget(before time.Time) (err error) {
+	defer try.Caught(&err)
+	all := try.To(s.All())
 	_, err = s.Delete(slices.DeleteFunc(all, func(i Info) bool { return !strings.HasPrefix(i.Run, incoming) || i.Time.After(before) })...)
 	return err
 }

@@ -92,9 +92,7 @@ func (p place) named() bool { return p.file == "" || packName().MatchString(p.fi
 func (s *Store) plan(run string, ref Ref, ranks []int) (info Info, plans [][]planned, err error) {
 	defer try.Caught(&err)
 	try.Ok(sqldb.Read(s.sql, s.path, func(conn *sql.Conn) (err error) {
-		if info, err = s.find(conn, run, ref); err != nil {
-			return err
-		}
+		info = try.To(s.find(conn, run, ref))
 		for _, rank := range ranks {
 			if rank < 0 || rank >= info.WorldSize {
 				return fmt.Errorf("checkpoint of step %d has ranks 0 to %d, not %d", info.Step, info.WorldSize-1, rank)
@@ -149,29 +147,23 @@ func arrange(plans [][]planned) (parts [][]Located, reads []reading, size int64)
 
 // entries lists the entries that a rank saved, and where their bytes are.
 func (s *Store) entries(conn *sql.Conn, checkpoint int64, rank int) (plan []planned, err error) {
-	err = sqldb.Each(conn, func(rows *sql.Rows) error {
+	defer try.Caught(&err)
+	try.Ok(sqldb.Each(conn, func(rows *sql.Rows) error {
 		var e planned
 		var shape string
-		if err := rows.Scan(&e.id, &e.Name, &e.Kind, &e.DType, &shape, &e.bytes, &e.digest); err != nil {
-			return err
-		}
+		try.Ok(rows.Scan(&e.id, &e.Name, &e.Kind, &e.DType, &shape, &e.bytes, &e.digest))
 		if err := json.Unmarshal([]byte(shape), &e.Shape); err != nil {
 			return s.damaged("entries.shape of "+quote(e.Name), err)
 		}
 		plan = append(plan, e)
 		return nil
 	}, `SELECT id, name, kind, dtype, shape, bytes, lower(hex(digest)) FROM entries
-		WHERE checkpoint = ? AND rank = ? ORDER BY id`, checkpoint, rank)
-	if err != nil {
-		return nil, err
-	}
+		WHERE checkpoint = ? AND rank = ? ORDER BY id`, checkpoint, rank))
 	i := 0
 	return plan, sqldb.Each(conn, func(rows *sql.Rows) error {
 		var id int64
 		var p place
-		if err := rows.Scan(append([]any{&id}, p.columns()...)...); err != nil {
-			return err
-		}
+		try.Ok(rows.Scan(append([]any{&id}, p.columns()...)...))
 		for i < len(plan) && plan[i].id != id {
 			i++
 		}
@@ -262,10 +254,7 @@ func (s *Store) checkDigests(info Info, rank int, plan []planned) error {
 // have. It compares their digests.
 func (s *Store) Differing(run string, ref Ref) (names []string, err error) {
 	err = sqldb.Read(s.sql, s.path, func(conn *sql.Conn) error {
-		info, err := s.find(conn, run, ref)
-		if err != nil {
-			return err
-		}
+		info := try.To(s.find(conn, run, ref))
 		names, err = sqldb.Column[string](conn, `SELECT name FROM (
 				SELECT e.name, e.rank, json_array(e.kind, e.dtype, e.shape, e.bytes,
 					(SELECT group_concat(ec.chunk, ' ' ORDER BY ec.n) FROM entry_chunks ec WHERE ec.entry = e.id)) AS digest
@@ -389,14 +378,12 @@ func (s *Store) smallChunk(c place, name string) (data []byte, err error) {
 	return data, err
 }
 
-func (r *chunkReader) pack(file string) (*sqldb.Blobs, error) {
+func (r *chunkReader) pack(file string) (_ *sqldb.Blobs, err error) {
+	defer try.Caught(&err)
 	if pack, ok := r.packs[file]; ok {
 		return pack, nil
 	}
-	checked, err := r.store.openPack(file)
-	if err != nil {
-		return nil, err
-	}
+	checked := try.To(r.store.openPack(file))
 	defer checked.Close()
 	pack, err := sqldb.OpenBlobs(packURI(filepath.Join(r.store.packs, file), readPack), "chunks", "data")
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 func (s *Store) Delete(list ...Info) (held []Info, err error) {
 	var unused []string
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		try.To(tx.Exec("UPDATE catalog SET generation = generation + 1"))
 		for _, info := range list {
 			if dropped := try.To(s.drop(tx, info.id)); !dropped {
@@ -46,6 +45,7 @@ func (s *Store) Delete(list ...Info) (held []Info, err error) {
 // Keep removes the checkpoints of a run except the newest n, the best, and those that another store holds. It
 // returns the steps that are gone.
 func (s *Store) Keep(run string, n int) (gone []int64, err error) {
+	defer try.Caught(&err)
 	list, err := s.List(run)
 	if err != nil || len(list) <= n {
 		return nil, err
@@ -58,10 +58,7 @@ func (s *Store) Keep(run string, n int) (gone []int64, err error) {
 	if len(older) == 0 {
 		return nil, nil
 	}
-	held, err := s.Delete(older...)
-	if err != nil {
-		return nil, err
-	}
+	held := try.To(s.Delete(older...))
 	for _, info := range older {
 		if !slices.ContainsFunc(held, info.Same) {
 			gone = append(gone, info.Step)
@@ -297,11 +294,9 @@ const rewriteBytes = 64 << 20
 
 // rewrite copies what is still needed of the packs that are worth it into new packs, and removes the old. Errors in
 // reading a pack are added to unread, and the pack stays; with nil they are ignored.
-func (s *Store) rewrite(worth func(packUse) (bool, error), unread *[]error) error {
-	packs, err := s.uses()
-	if err != nil {
-		return err
-	}
+func (s *Store) rewrite(worth func(packUse) (bool, error), unread *[]error) (err error) {
+	defer try.Caught(&err)
+	packs := try.To(s.uses())
 	for _, p := range packs {
 		yes, err := worth(p)
 		if err == nil && yes {
@@ -412,7 +407,6 @@ func (s *Store) move(file string, chunks map[string][]byte) (err error) {
 	try.Ok(p.sync())
 	var unused []string
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		try.Ok(count(tx, from.store))
 		try.Ok(p.take(tx, file))
 		unused = try.To(s.purge(tx, false))

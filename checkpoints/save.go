@@ -202,11 +202,9 @@ func (s *Store) save(info Info, parts map[int][]Entry) (Info, error) {
 
 // count begins the next generation of a catalog. The error is errChunkGone if another catalog has taken its place,
 // which would not recognize the pack as its own.
-func count(tx *sql.Tx, store string) error {
-	result, err := tx.Exec("UPDATE catalog SET generation = generation + 1 WHERE store = ?", store)
-	if err != nil {
-		return err
-	}
+func count(tx *sql.Tx, store string) (err error) {
+	defer try.Caught(&err)
+	result := try.To(tx.Exec("UPDATE catalog SET generation = generation + 1 WHERE store = ?", store))
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return errors.Join(err, errChunkGone)
 	}
@@ -235,7 +233,6 @@ func (s *Store) trySave(info Info, parts map[int][]Entry, c *cutting, batches it
 	var unused []string
 	var old int64
 	err = sqldb.Write(s.sql, s.path, func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		try.Ok(count(tx, from.store))
 		old = try.To(s.replace(tx, info.Run, info.Step))
 		try.Ok(s.commit(tx, info, parts, c.chunks, p))
@@ -258,9 +255,7 @@ func (p *pack) forgetKnown(fresh map[string]*chunk) error {
 	wanted := sqldb.JSON(slices.Collect(maps.Keys(fresh)))
 	return sqldb.Wrap(s.path, sqldb.Each(s.sql, func(rows *sql.Rows) error {
 		var sha, file string
-		if err := rows.Scan(&sha, &file); err != nil {
-			return err
-		}
+		try.Ok(rows.Scan(&sha, &file))
 		if _, looked := p.torn[file]; !looked && file != "" {
 			p.torn[file] = !s.isWhole(file)
 		}

@@ -187,12 +187,10 @@ func Open(home string) (_ *Store, err error) {
 
 // OpenReadOnly opens the store for List and Load, even if nothing can be written. If nothing was ever saved, the
 // error is *ErrNone.
-func OpenReadOnly(home string) (*Store, error) {
+func OpenReadOnly(home string) (_ *Store, err error) {
+	defer try.Caught(&err)
 	f := file(home)
-	reader, err := openCatalog(home)
-	if err != nil {
-		return nil, err
-	}
+	reader := try.To(openCatalog(home))
 	s := &Store{sql: reader.DB, path: f.Path, packs: filepath.Join(home, "checkpoints"), close: reader.Close}
 	if err := s.openFolder(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.Close()

@@ -129,15 +129,13 @@ func (r *Run) OnReplaced(fn func(what string)) { r.replaced = fn }
 // setAside checks whether the history has lost its name. SQLite goes on with the open file, which would vanish with
 // this process: so it saves all of it in a home of its own, in which the run goes on. It does not touch what has
 // the name now.
-func (r *Run) setAside() error {
+func (r *Run) setAside() (err error) {
+	defer try.Caught(&err)
 	if r.lock == nil || !r.db.Replaced() { // without a lock, the run is another agent's, see unspool
 		return nil
 	}
 	home := filepath.Join(r.db.home, "replaced", r.UID)
-	lock, err := (&DB{home: home}).lockRun(r.ID)
-	if err != nil {
-		return err
-	}
+	lock := try.To((&DB{home: home}).lockRun(r.ID))
 	fresh, err := r.db.saveIn(home)
 	if err != nil {
 		dropLock(lock)
@@ -233,7 +231,6 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 	}
 	r, p := &Run{ID: id, db: db}, &Past{}
 	err := db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		var status Status
 		var batch int64
 		try.Ok(tx.QueryRow("SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1) FROM runs WHERE id = ?1", id).
@@ -276,16 +273,14 @@ func (r *Run) putAttempts(tx *sql.Tx, b *Batch) (err error) {
 }
 
 // supersedeRepeated supersedes the older points that some of a rank's points repeat.
-func (t blocks) supersedeRepeated(tx *sql.Tx, r Repeat) error {
+func (t blocks) supersedeRepeated(tx *sql.Tx, r Repeat) (err error) {
+	defer try.Caught(&err)
 	type at struct{ metric, step int64 }
 	repeated := map[at]bool{}
-	err := t.points(!superseded, r.After, r.Before, func(p *numbered) {
+	try.Ok(t.points(!superseded, r.After, r.Before, func(p *numbered) {
 		if p.rank == int64(r.Rank) {
 			repeated[at{p.metric, p.step}] = true
 		}
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	return t.supersede(tx, 0, r.Older, func(p *numbered) bool { return p.rank == int64(r.Rank) && repeated[at{p.metric, p.step}] })
 }

@@ -83,7 +83,6 @@ func (t blocks) each(superseded bool, after, upTo int64, fn func(*block) error) 
 	}
 	b := &block{}
 	return sqldb.Each(t.in, func(rows *sql.Rows) (err error) {
-		defer try.Caught(&err)
 		try.Ok(rows.Scan(into[:]...))
 		try.Ok(b.decode(&row))
 		return fn(b)

@@ -21,9 +21,7 @@ import (
 // Update runs fn in a transaction that writes.
 func (db *DB) Update(fn func(*sql.Tx) error) error {
 	return db.write(func(tx *sql.Tx) error {
-		if err := db.stillKnown(tx); err != nil {
-			return err
-		}
+		try.Ok(db.stillKnown(tx))
 		return fn(tx)
 	})
 }
@@ -176,11 +174,9 @@ func AddPoints(tx *sql.Tx, run int64, points []records.Point, known *Recent) (er
 }
 
 // AddParams adds parameters to a run that lacks them.
-func AddParams(tx *sql.Tx, run int64, params []Param) error {
-	columns, err := encodeParams(params)
-	if err != nil {
-		return err
-	}
+func AddParams(tx *sql.Tx, run int64, params []Param) (err error) {
+	defer try.Caught(&err)
+	columns := try.To(encodeParams(params))
 	return insertAll(tx, "", "params", columns, "run, ", run)
 }
 

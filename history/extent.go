@@ -96,7 +96,6 @@ func extent(in sqldb.Queryer, uid string) (e Extent, err error) {
 // Digest is a SHA-256 over the first points and lines of a run, so that two histories can tell whether theirs are the same.
 func (db *DB) Digest(uid string, points, lines int64) (sum []byte, err error) {
 	err = sqldb.Read(db.sql, db.path, func(conn *sql.Conn) (err error) {
-		defer try.Caught(&err)
 		h := sha256.New()
 		id := append(try.To(sqldb.Column[int64](conn, "SELECT id FROM runs WHERE uid = ?", uid)), 0)[0]
 		for from := int64(0); from < points; from += mostPoints {

@@ -28,9 +28,7 @@ func (db *DB) Logs(run int64, filter LogFilter, fn func(LogLine) error) (int64, 
 	last := filter.After
 	err := db.read(func(rows *sql.Rows) error {
 		var l LogLine
-		if err := rows.Scan(&l.ID, &l.Rank, &l.Stream, timeColumn{&l.Time}, &l.Text); err != nil {
-			return err
-		}
+		try.Ok(rows.Scan(&l.ID, &l.Rank, &l.Stream, timeColumn{&l.Time}, &l.Text))
 		last = l.ID
 		if filter.Rank != nil && *filter.Rank != l.Rank || filter.Grep != nil && !filter.Grep.MatchString(l.Text) {
 			return nil
@@ -111,11 +109,8 @@ type Cursor struct {
 func (db *DB) Tail(run int64, from Cursor, names Names, anew func(), fn func(*records.Point)) (to Cursor, err error) {
 	err = sqldb.Read(db.sql, db.path, func(conn *sql.Conn) error {
 		to = Cursor{}
-		err := sqldb.Each(conn, func(rows *sql.Rows) error { return rows.Scan(&to.uid, &to.superseded) },
-			"SELECT uid, (SELECT count(*) FROM metric_blocks WHERE run = id AND superseded = 1) FROM runs WHERE id = ?", run)
-		if err != nil {
-			return err
-		}
+		try.Ok(sqldb.Each(conn, func(rows *sql.Rows) error { return rows.Scan(&to.uid, &to.superseded) },
+			"SELECT uid, (SELECT count(*) FROM metric_blocks WHERE run = id AND superseded = 1) FROM runs WHERE id = ?", run))
 		if to.seq = from.seq; to.uid != from.uid || to.superseded != from.superseded {
 			to.seq = 0
 			anew()

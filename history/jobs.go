@@ -29,7 +29,6 @@ type Job struct {
 func (db *DB) AddJob(j *Job) error {
 	j.State = Pending
 	return db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		result := try.To(tx.Exec("INSERT INTO jobs (run, target, handle, state, reason, spec, submitted) VALUES (?, ?, ?, ?, ?, ?, ?)",
 			j.Run, j.Target, j.Handle, j.State, j.Reason, j.Spec, formatTime(j.Submitted)))
 		j.ID, err = result.LastInsertId()
@@ -40,7 +39,6 @@ func (db *DB) AddJob(j *Job) error {
 // DropJobs removes jobs that could not be handed over, and the runs that they would have begun.
 func (db *DB) DropJobs(jobs []*Job) error {
 	return db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		for _, j := range jobs {
 			try.To(tx.Exec("DELETE FROM jobs WHERE id = ?", j.ID))
 			try.To(tx.Exec("DELETE FROM runs WHERE id = ? AND status = 'pending'", j.Run))
@@ -75,7 +73,6 @@ func (db *DB) SetJob(j *Job) error {
 		ended = formatTime(time.Now())
 	}
 	return db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		try.To(tx.Exec("UPDATE jobs SET handle = ?, state = ?, reason = ?, code = ?, spec = ?, ended = ? WHERE id = ? AND ended IS NULL",
 			j.Handle, j.State, j.Reason, j.Code, j.Spec, ended, j.ID))
 		if ended != nil {

@@ -89,11 +89,9 @@ func encodeParams(params []Param) (list []paramColumns, err error) {
 }
 
 // MarshalCBOR gives the columns of a parameter.
-func (p Param) MarshalCBOR() ([]byte, error) {
-	columns, err := encodeParams([]Param{p})
-	if err != nil {
-		return nil, err
-	}
+func (p Param) MarshalCBOR() (_ []byte, err error) {
+	defer try.Caught(&err)
+	columns := try.To(encodeParams([]Param{p}))
 	return spoolEncoder.Marshal(columns[0])
 }
 
@@ -107,11 +105,9 @@ func (p *Param) UnmarshalCBOR(data []byte) (err error) {
 	return err
 }
 
-func (r *Run) putParams(tx *sql.Tx, b *Batch) error {
-	params, err := encodeParams(b.Params)
-	if err != nil {
-		return err
-	}
+func (r *Run) putParams(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
+	params := try.To(encodeParams(b.Params))
 	return insertAll(tx, "REPLACE", "params", params, "run, ", r.ID)
 }
 
@@ -208,11 +204,9 @@ type Inputs struct {
 }
 
 // Key is the SHA-256 of the inputs; "" if a parameter is a secret, whose value is not kept.
-func (in *Inputs) Key() (string, error) {
-	params, err := encodeParams(in.Params)
-	if err != nil {
-		return "", err
-	}
+func (in *Inputs) Key() (_ string, err error) {
+	defer try.Caught(&err)
+	params := try.To(encodeParams(in.Params))
 	for _, p := range params {
 		if p.Kind == "secret" {
 			return "", nil

@@ -128,9 +128,7 @@ func (db *DB) Digests(run int64) ([]map[int64][records.DigestSize]byte, error) {
 	var byRank []map[int64][records.DigestSize]byte
 	err := db.read(func(rows *sql.Rows) error {
 		var u records.Updates
-		if err := rows.Scan(&u.Rank, &u.First, &u.Digests); err != nil {
-			return err
-		}
+		try.Ok(rows.Scan(&u.Rank, &u.First, &u.Digests))
 		for len(byRank) <= u.Rank {
 			byRank = append(byRank, map[int64][records.DigestSize]byte{})
 		}
@@ -224,16 +222,14 @@ func (db *DB) ArtifactBytes() (own, shared map[int64]int64, err error) {
 }
 
 // Content reads an artifact's content, and checks that it is what was kept.
-func (db *DB) Content(a *records.Artifact) ([]byte, error) {
+func (db *DB) Content(a *records.Artifact) (_ []byte, err error) {
+	defer try.Caught(&err)
 	var data []byte
 	found := false
-	err := db.read(func(rows *sql.Rows) error {
+	try.Ok(db.read(func(rows *sql.Rows) error {
 		found = true
 		return rows.Scan(&data)
-	}, "SELECT data FROM contents WHERE sha256 = ?", a.SHA256)
-	if err != nil {
-		return nil, err
-	}
+	}, "SELECT data FROM contents WHERE sha256 = ?", a.SHA256))
 	if sum := sha256.Sum256(data); !found || hex.EncodeToString(sum[:]) != a.SHA256 {
 		return nil, fmt.Errorf("the content of %q is damaged", a.Name)
 	}

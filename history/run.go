@@ -114,7 +114,6 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	}
 	r := &Run{UID: cmp.Or(info.UID, rand.Text()), db: db}
 	err := db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		if info.UID == "" || !try.To(r.adopt(tx, info, parent, step)) {
 			try.Ok(r.enter(tx, info, Running, parent, step))
 		}
@@ -298,7 +297,6 @@ func nameTaken(from interface {
 // id is reused.
 func (r *Run) Discard() error {
 	err := r.db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		if r.adopted { // its job will say why
 			r.unlock()
 			_, err = tx.Exec("UPDATE runs SET status = 'pending' WHERE id = ?", r.ID)
@@ -332,7 +330,6 @@ func (r *Run) unlock() {
 // AddSources keeps the files that the run was made from; equal contents are stored once for all runs.
 func (r *Run) AddSources(sources []records.Source) error {
 	return r.db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		for _, s := range sources {
 			content := s.Content
 			if content == nil {

@@ -163,11 +163,9 @@ func (db *DB) abandoned() (runs []*Run, err error) {
 }
 
 // unspool writes the batches in the spools of agents that are gone.
-func (db *DB) unspool() error {
-	left, err := db.abandoned()
-	if err != nil {
-		return err
-	}
+func (db *DB) unspool() (err error) {
+	defer try.Caught(&err)
+	left := try.To(db.abandoned())
 	for _, r := range left {
 		path := db.spoolPath(r.UID)
 		r.queue.file, r.queue.end, err = openSpool(path)
@@ -253,15 +251,13 @@ func copySpool(from, to string) (err error) {
 
 // unlist removes from a history the checkpoints that saved does not know, of running runs and of those that came from elsewhere: the
 // rest of these comes again.
-func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
-	db, err := sqldb.Open(f)
-	if err != nil {
-		return err
-	}
+func unlist(f sqldb.File, saved func(uid string, step int64) bool) (err error) {
+	defer try.Caught(&err)
+	db := try.To(sqldb.Open(f))
 	err = sqldb.Write(db, f.Path, func(tx *sql.Tx) error {
 		type row struct{ run, step int64 }
 		var gone []row
-		err := sqldb.Each(tx, func(rows *sql.Rows) error {
+		try.Ok(sqldb.Each(tx, func(rows *sql.Rows) error {
 			var r row
 			var uid string
 			err := rows.Scan(&r.run, &uid, &r.step)
@@ -269,10 +265,7 @@ func unlist(f sqldb.File, saved func(uid string, step int64) bool) error {
 				gone = append(gone, r)
 			}
 			return err
-		}, "SELECT r.id, r.uid, c.step FROM checkpoints c JOIN runs r ON r.id = c.run WHERE r.status = ? OR r.owner IS NOT NULL", Running)
-		if err != nil {
-			return err
-		}
+		}, "SELECT r.id, r.uid, c.step FROM checkpoints c JOIN runs r ON r.id = c.run WHERE r.status = ? OR r.owner IS NOT NULL", Running))
 		return execute(tx, "DELETE FROM checkpoints WHERE run = ? AND step = ?", gone, func(r *row) []any { return []any{r.run, r.step} })
 	})
 	return errors.Join(err, db.Close())

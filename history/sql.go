@@ -79,7 +79,8 @@ func statements(query string) (list []string) {
 
 // Query runs one SQL statement that only reads; db must come from OpenReadOnly. Statements that would write, here
 // or elsewhere, are refused.
-func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
+func (db *DB) Query(ctx context.Context, query string) (_ *Table, err error) {
+	defer try.Caught(&err)
 	list := statements(query) // the driver would return only the last statement's result
 	if len(list) != 1 {
 		return nil, sqlError(fmt.Errorf("want one query, not %d", len(list)))
@@ -89,15 +90,12 @@ func (db *DB) Query(ctx context.Context, query string) (*Table, error) {
 		return nil, sqldb.Wrap(db.path, err)
 	}
 	defer conn.Close()
-	err = conn.Raw(func(driver any) error {
+	try.Ok(conn.Raw(func(driver any) error {
 		lite := driver.(*sqlite3.SQLiteConn)
 		lite.RegisterAuthorizer(reads)
 		lite.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, most/4)
 		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	rows, err := conn.QueryContext(ctx, list[0])
 	if err != nil {
 		return nil, db.queryError(err)

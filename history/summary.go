@@ -185,11 +185,9 @@ func (db *DB) runRows() string {
 }
 
 // summaries reads the runs that the clause selects, with a fixed number of queries.
-func (db *DB) summaries(what *Selection, clause string, args ...any) ([]Summary, error) {
-	lost, err := db.findLost()
-	if err != nil {
-		return nil, err
-	}
+func (db *DB) summaries(what *Selection, clause string, args ...any) (_ []Summary, err error) {
+	defer try.Caught(&err)
+	lost := try.To(db.findLost())
 	list, err := rows[Summary](db, db.runRows()+clause, args...)
 	if err != nil || len(list) == 0 {
 		return list, err

@@ -46,15 +46,13 @@ const FileBackend = "none"
 
 // NewReplay prepares the replay of a run from its beginning. given are values of secret parameters, which the
 // history does not have.
-func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Param) (*Replay, error) {
+func NewReplay(db *history.DB, home string, d *history.Detail, given []engine.Param) (_ *Replay, err error) {
+	defer try.Caught(&err)
 	path := d.Recipe
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(d.Dir, path)
 	}
-	sources, err := db.Sources(d.ID)
-	if err != nil {
-		return nil, err
-	}
+	sources := try.To(db.Sources(d.ID))
 	r := &Replay{Bundle: &recipe.Bundle{Name: d.Recipe, Dir: filepath.Dir(path), Project: recipe.Project(d.Project), Sources: sources}, Params: paramsOf(d), ID: d.ID, Name: d.Name, Spread: Spread(d), Home: home}
 	for _, s := range sources {
 		if s.Role == "recipe" {

@@ -301,15 +301,13 @@ func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry, err 
 
 // find decides which checkpoint is meant: "last" is this run's own or, before it has saved one, that of --resume;
 // others are looked for in this run and in those that it came from.
-func (r *Checkpoints) find(step string, f *found) error {
+func (r *Checkpoints) find(step string, f *found) (err error) {
+	defer try.Caught(&err)
 	line := []history.Summary{{ID: r.run.ID, UID: r.run.UID, Name: r.run.Name}}
 	if r.from != nil {
 		line = append(line, r.from.line...)
 	}
-	ref, err := checkpoints.ParseRef(step)
-	if err != nil {
-		return err
-	}
+	ref := try.To(checkpoints.ParseRef(step))
 	if f.memory = r.remembered(step); f.memory != nil {
 		f.own, f.points = true, f.memory.points
 		f.run = "this run, from memory"

@@ -136,6 +136,7 @@ func Override(params, given []engine.Param) []engine.Param {
 }
 
 func ancestors(db *history.DB, run history.Summary) (line []history.Summary, err error) {
+	defer try.Caught(&err)
 	seen := map[int64]bool{}
 	for {
 		if seen[run.ID] {
@@ -146,10 +147,7 @@ func ancestors(db *history.DB, run history.Summary) (line []history.Summary, err
 		if run.Parent == nil {
 			return line, nil
 		}
-		show, err := db.Get(run.Parent.ID)
-		if err != nil {
-			return nil, err
-		}
+		show := try.To(db.Get(run.Parent.ID))
 		run = show.Summary
 	}
 }
@@ -303,11 +301,9 @@ func (r *Record) sayChanges(d *history.Detail, now *recipe.Bundle) {
 
 // sayMissing reports that the run does not go on from the newest of its checkpoints, and removes missing ones from
 // the history.
-func (r *Record) sayMissing(d *history.Detail) error {
-	list, err := r.store.List(d.UID)
-	if err != nil {
-		return err
-	}
+func (r *Record) sayMissing(d *history.Detail) (err error) {
+	defer try.Caught(&err)
+	list := try.To(r.store.List(d.UID))
 	for _, c := range Missing(&d.Summary, list) {
 		text := fmt.Sprintf("drun: %v", MissingError(r.home, d.Name, c.Step))
 		if newest := MissingAt(&d.Summary, list, "last"); newest != nil && newest.Step == c.Step {

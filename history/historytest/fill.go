@@ -30,11 +30,9 @@ var Start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // first parameters are lr, hidden, act and momentum, followed by p4, …; its first metrics are loss, which falls,
 // and acc, which rises, followed by m2, …: all of them are logged at each step. Every tenth run failed; every
 // seventh has the tag "seventh", and all but the first were made by one of ten recipes.
-func Fill(home string, s Shape) error {
-	db, err := history.Open(home)
-	if err != nil {
-		return err
-	}
+func Fill(home string, s Shape) (err error) {
+	defer try.Caught(&err)
+	db := try.To(history.Open(home))
 	for i := range s.Runs {
 		if err := fill(db, s, i); err != nil {
 			db.Close()

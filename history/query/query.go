@@ -18,6 +18,7 @@ import (
 	"drun/history"
 	"drun/internal/exit"
 	"drun/internal/spelling"
+	"drun/internal/try"
 )
 
 // Expr is an expression over a run.
@@ -63,11 +64,9 @@ var options = &syntax.FileOptions{Set: true}
 var functions = []string{"None", "True", "False", "abs", "all", "any", "bool", "float", "hasattr", "int", "len", "max", "min", "sorted", "str", "type", "zip"}
 
 // Parse parses a condition for Match; what names its flag in errors, which are *Error.
-func Parse(what, text string) (*Expr, error) {
-	list, err := parse(what, text)
-	if err != nil {
-		return nil, err
-	}
+func Parse(what, text string) (_ *Expr, err error) {
+	defer try.Caught(&err)
+	list := try.To(parse(what, text))
 	if len(list) != 1 {
 		return nil, &Error{What: what, Text: text, Msg: "want one condition, not several with commas between them"}
 	}

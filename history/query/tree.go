@@ -9,6 +9,7 @@ import (
 	"go.starlark.net/syntax"
 
 	"drun/history"
+	"drun/internal/try"
 )
 
 // A condition has three values, as in SQL: a part with a name that the run lacks is unknown, and so are `not` of
@@ -25,7 +26,8 @@ const (
 	yes
 )
 
-func branch(tree syntax.Expr) (condition, error) {
+func branch(tree syntax.Expr) (_ condition, err error) {
+	defer try.Caught(&err)
 	switch e := tree.(type) {
 	case *syntax.ParenExpr:
 		return branch(e.X)
@@ -42,23 +44,18 @@ func branch(tree syntax.Expr) (condition, error) {
 			return either(e)
 		}
 	}
-	l, err := newLeaf(tree)
-	if err != nil {
-		return nil, err
-	}
+	l := try.To(newLeaf(tree))
 	return l.truth, nil
 }
 
 // either makes a condition from two parts.
-func either(e *syntax.BinaryExpr) (condition, error) {
+func either(e *syntax.BinaryExpr) (_ condition, err error) {
+	defer try.Caught(&err)
 	sign := yes
 	if e.Op == syntax.AND {
 		sign = no // x and y is not (not x or not y)
 	}
-	x, err := branch(e.X)
-	if err != nil {
-		return nil, err
-	}
+	x := try.To(branch(e.X))
 	y, err := branch(e.Y)
 	return func(ev *Evaluator, run *history.Summary) (truth, error) {
 		v, err := x(ev, run)
@@ -105,7 +102,8 @@ func (l *leaf) eval(ev *Evaluator, run *history.Summary) (starlark.Value, error)
 }
 
 // newLeaf compiles a tree as the body of a function, so that positions stay the same.
-func newLeaf(tree syntax.Expr) (*leaf, error) {
+func newLeaf(tree syntax.Expr) (_ *leaf, err error) {
+	defer try.Caught(&err)
 	l := &leaf{}
 	mentioned := map[string]bool{}
 	syntax.Walk(tree, func(n syntax.Node) bool {
@@ -122,10 +120,7 @@ func newLeaf(tree syntax.Expr) (*leaf, error) {
 			lambda.Params = append(lambda.Params, &syntax.Ident{NamePos: start, Name: name})
 		}
 	}
-	v, err := starlark.EvalExprOptions(options, new(starlark.Thread), lambda, comparisons)
-	if err != nil {
-		return nil, err
-	}
+	v := try.To(starlark.EvalExprOptions(options, new(starlark.Thread), lambda, comparisons))
 	l.fn = v.(*starlark.Function)
 	return l, nil
 }

@@ -156,18 +156,18 @@ func (f File) dsn(params string) string {
 }
 
 // Write runs fn in one transaction that holds the write lock from its start:
-// a lock taken later, by the first write, cannot be waited for.
-func Write(db *sql.DB, path string, fn func(*sql.Tx) error) error {
+// a lock taken later, by the first write, cannot be waited for. What fn does may end by package try.
+func Write(db *sql.DB, path string, fn func(*sql.Tx) error) (err error) {
 	var tx *sql.Tx
-	err := retry(func() (err error) { tx, err = db.BeginTx(context.Background(), nil); return })
-	if err != nil {
-		return Wrap(path, err)
-	}
-	if err := fn(tx); err != nil {
-		tx.Rollback()
-		return Wrap(path, err)
-	}
-	return Wrap(path, tx.Commit())
+	defer try.CaughtOr(&err, func() {
+		if tx != nil {
+			_ = tx.Rollback()
+		}
+		err = Wrap(path, err)
+	})
+	try.Ok(retry(func() (err error) { tx, err = db.BeginTx(context.Background(), nil); return }))
+	try.Ok(fn(tx))
+	return tx.Commit()
 }
 
 // Busy reports whether another process is writing at this moment, or nothing can be written.
@@ -189,19 +189,16 @@ func Busy(f File) bool {
 	return false
 }
 
-// Read runs fn on one connection in a transaction that sees the database at one moment, and blocks no writer.
-func Read(db *sql.DB, path string, fn func(*sql.Conn) error) error {
+// Read runs fn on one connection in a transaction that sees the database at one moment, and blocks no writer. What fn
+// does may end by package try.
+func Read(db *sql.DB, path string, fn func(*sql.Conn) error) (err error) {
+	defer try.CaughtOr(&err, func() { err = Wrap(path, err) })
 	ctx := context.Background()
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return Wrap(path, err)
-	}
+	conn := try.To(db.Conn(ctx))
 	defer conn.Close()
-	if err := retry(func() error { _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); return err }); err != nil {
-		return Wrap(path, err)
-	}
+	try.Ok(retry(func() error { _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); return err }))
 	defer func() { _, _ = conn.ExecContext(ctx, "ROLLBACK") }()
-	return Wrap(path, fn(conn))
+	return fn(conn)
 }
 
 // retry repeats fn while the database is busy in one of the ways for which
@@ -218,11 +215,9 @@ func retry(fn func() error) error {
 }
 
 // Sync makes a file or a folder durable.
-func Sync(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
+func Sync(path string) (err error) {
+	defer try.Caught(&err)
+	file := try.To(os.Open(path))
 	defer file.Close()
 	return file.Sync()
 }
@@ -232,7 +227,7 @@ type Queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Each runs a query and calls scan for each row.
+// Each runs a query and calls scan, whose steps may end by package try, for each row.
 func Each(from Queryer, scan func(*sql.Rows) error, query string, args ...any) (err error) {
 	defer try.Caught(&err)
 	rows := try.To(from.QueryContext(context.Background(), query, args...))
@@ -258,6 +253,19 @@ func List[T any](from Queryer, columns func(*T) []any, query string, args ...any
 // Column is List for a query with one column.
 func Column[T any](from Queryer, query string, args ...any) ([]T, error) {
 	return List(from, func(v *T) []any { return []any{v} }, query, args...)
+}
+
+// Map reads the rows of a query with two columns, the first of which is the key.
+func Map[K comparable, V any](from Queryer, query string, args ...any) (map[K]V, error) {
+	all := map[K]V{}
+	err := Each(from, func(rows *sql.Rows) error {
+		var key K
+		var value V
+		err := rows.Scan(&key, &value)
+		all[key] = value
+		return err
+	}, query, args...)
+	return all, err
 }
 
 // JSON is a list of numbers or texts as JSON, for a column or for json_each.
@@ -311,19 +319,15 @@ func (f File) migrate(tx *sql.Tx, latest int) (err error) {
 // apply runs the migrations after a version.
 func (f File) apply(to interface {
 	Exec(string, ...any) (sql.Result, error)
-}, version int) error {
-	names, err := f.migrations()
-	if err != nil {
-		return err
-	}
+}, version int) (err error) {
+	defer try.Caught(&err)
+	names := try.To(f.migrations())
 	for _, name := range names[version:] {
 		text, err := fs.ReadFile(f.Migrations, name)
 		if err == nil {
 			_, err = to.Exec(string(text))
 		}
-		if err != nil {
-			return fmt.Errorf("migration %s: %w", name, err)
-		}
+		try.FailIf(err != nil, "migration %s: %w", name, err)
 	}
 	return nil
 }
@@ -335,11 +339,9 @@ func (f File) Latest() (int, error) {
 }
 
 // migrations lists the files in order; their numbers must be 1, 2, 3, …
-func (f File) migrations() ([]string, error) {
-	names, err := fs.Glob(f.Migrations, "*.sql")
-	if err != nil {
-		return nil, err
-	}
+func (f File) migrations() (_ []string, err error) {
+	defer try.Caught(&err)
+	names := try.To(fs.Glob(f.Migrations, "*.sql"))
 	slices.Sort(names)
 	for i, name := range names {
 		number, _, _ := strings.Cut(name, "_")

@@ -192,11 +192,9 @@ func Copy(f File, path string) (err error) {
 	return Wrap(path, errors.Join(err, copied.Close()))
 }
 
-func withConn(db *sql.DB, fn func(*sqlite3.SQLiteConn) error) error {
-	conn, err := db.Conn(context.Background())
-	if err != nil {
-		return err
-	}
+func withConn(db *sql.DB, fn func(*sqlite3.SQLiteConn) error) (err error) {
+	defer try.Caught(&err)
+	conn := try.To(db.Conn(context.Background()))
 	defer conn.Close()
 	return conn.Raw(func(raw any) error { return fn(raw.(*sqlite3.SQLiteConn)) })
 }
