@@ -24,7 +24,7 @@ func (db *DB) Agent(ctx context.Context, id int64) (_ *Agent, err error) {
 	if len(hosts) > 0 { // the socket is that of the server that hears of it
 		return nil, &SilentError{"the run goes on at " + hosts[0], "drun stop there"}
 	}
-	conn, _ := try.To2(db.callAgent(ctx, id))
+	conn, _ := try.To2(db.callAgent(ctx, id, ""))
 	defer conn.Close()
 	var peer *unix.Ucred
 	raw := try.To(conn.(*net.UnixConn).SyscallConn())

@@ -5,9 +5,9 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -98,16 +98,13 @@ func seriesOf(points []records.Point) (s Series) {
 	return s
 }
 
-func (s *Series) points() ([]records.Point, error) {
+func (s *Series) points() (_ []records.Point, err error) {
+	defer try.Caught(&err)
 	n := len(s.Name)
-	if len(s.Step) != n || len(s.Rank) != n || len(s.Value) != n || len(s.Exact) != n || len(s.Time) != n {
-		return nil, errors.New("the columns of points have different lengths")
-	}
+	try.FailIf(len(s.Step) != n || len(s.Rank) != n || len(s.Value) != n || len(s.Exact) != n || len(s.Time) != n, "the columns of points have different lengths")
 	list := make([]records.Point, n)
 	for i := range list {
-		if s.Name[i] < 0 || s.Name[i] >= len(s.Names) {
-			return nil, errors.New("a point has no name")
-		}
+		try.FailIf(s.Name[i] < 0 || s.Name[i] >= len(s.Names), "a point has no name")
 		list[i] = records.Point{Name: s.Names[s.Name[i]], Step: s.Step[i], Rank: s.Rank[i], Value: s.Value[i], Exact: s.Exact[i], Time: time.UnixMicro(s.Time[i])}
 	}
 	return list, nil
@@ -245,25 +242,15 @@ func (s *Source) points(in sqldb.Queryer, id int64, have Extent, d *Delta) (err 
 func pointsIn(t blocks, after, upTo int64) (list []records.Point, err error) {
 	defer try.Caught(&err)
 	var found []numbered
-	metrics := map[int64]string{}
+	used := map[int64]bool{}
 	for _, kind := range []bool{superseded, !superseded} {
 		try.Ok(t.points(kind, after, upTo, func(p *numbered) {
 			found = append(found, *p)
-			metrics[p.metric] = ""
+			used[p.metric] = true
 		}))
 	}
 	slices.SortFunc(found, func(a, b numbered) int { return cmp.Compare(a.seq, b.seq) })
-	ids := []int64{}
-	for id := range metrics {
-		ids = append(ids, id)
-	}
-	try.Ok(sqldb.Each(t.in, func(rows *sql.Rows) error {
-		var id int64
-		var name string
-		err := rows.Scan(&id, &name)
-		metrics[id] = name
-		return err
-	}, "SELECT id, name FROM metric_names WHERE id IN (SELECT value FROM json_each(?))", sqldb.JSON(ids)))
+	metrics := try.To(sqldb.Map[int64, string](t.in, "SELECT id, name FROM metric_names WHERE id IN (SELECT value FROM json_each(?))", sqldb.JSON(slices.Collect(maps.Keys(used)))))
 	for i, p := range found {
 		if p.seq != after+int64(i)+1 {
 			return nil, errDamagedBlock // a point is missing, or there twice

@@ -41,7 +41,7 @@ func (r *Run) AnswerDebuggers(come func(net.Conn)) {
 
 // Debug connects to the agent of a running run, as a debugger.
 func (db *DB) Debug(ctx context.Context, id int64) (net.Conn, error) {
-	conn, _, err := db.callAgentAt(ctx, id, debugSuffix)
+	conn, _, err := db.callAgent(ctx, id, debugSuffix)
 	if silent, is := err.(*SilentError); is {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "%s", silent.Why), "only a run that goes on, on this machine, can be debugged; drun debug RUN@STEP takes up one that has ended")
 	}

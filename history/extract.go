@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -48,7 +49,6 @@ func copyRows(from sqldb.Queryer, to *sql.Tx, table string, columns []string, ch
 		order[i] = fmt.Sprint(i + 1)
 	}
 	return sqldb.Each(from, func(rows *sql.Rows) (err error) {
-		defer try.Caught(&err)
 		try.Ok(rows.Scan(into...))
 		if change != nil {
 			try.Ok(change(named))
@@ -80,7 +80,6 @@ func (db *DB) Extract(id int64, folder string) (err error) {
 	}()
 	err = sqldb.Read(db.sql, db.path, func(from *sql.Conn) error {
 		return sqldb.Write(to, out.Path, func(tx *sql.Tx) (err error) {
-			defer try.Caught(&err)
 			_, all := try.To2(tables(from, "id"))
 			line := try.To(sqldb.Column[int64](from, `WITH RECURSIVE line (id) AS (SELECT ?1 UNION SELECT parent FROM runs JOIN line USING (id) WHERE parent IS NOT NULL)
 				SELECT id FROM line WHERE id IN (SELECT id FROM runs)`, id))
@@ -157,12 +156,9 @@ func (db *DB) Known(uid string) (int64, error) {
 // Admit adds the run of an extracted history, under a free id and, if its name is taken, under that name with a number.
 // kept are the steps of the checkpoints that are entered, too. The run's UID must not be known.
 func (db *DB) Admit(from *DB, id int64, kept []int64) (entered int64, name string, err error) {
-	parent, err := parentUID(from, id)
-	if err != nil {
-		return 0, "", err
-	}
+	defer try.Caught(&err)
+	parent := try.To(parentUID(from, id))
 	err = db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		try.Ok(db.stillKnown(tx))
 		names, columns := try.To2(tables(tx, "run"))
 		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(ofHome, name) })
@@ -232,15 +228,10 @@ func parentUID(db *DB, id int64) (string, error) {
 // enterPoints copies the points of a run, and sums them up anew.
 func enterPoints(tx *sql.Tx, from, to blocks) (err error) {
 	defer try.Caught(&err)
-	numbers := map[int64]int64{}
-	try.Ok(sqldb.Each(from.in, func(rows *sql.Rows) (err error) {
-		defer try.Caught(&err)
-		var number int64
-		var name string
-		try.Ok(rows.Scan(&number, &name))
-		numbers[number] = try.To(metricNumber(tx, name))
-		return nil
-	}, "SELECT id, name FROM metric_names ORDER BY id"))
+	numbers, names := map[int64]int64{}, try.To(sqldb.Map[int64, string](from.in, "SELECT id, name FROM metric_names"))
+	for _, number := range slices.Sorted(maps.Keys(names)) {
+		numbers[number] = try.To(metricNumber(tx, names[number]))
+	}
 	metrics := map[int64]bool{}
 	for _, kind := range []bool{superseded, !superseded} {
 		try.Ok(from.each(kind, 0, math.MaxInt64, func(b *block) error {
@@ -294,14 +285,8 @@ func (db *DB) SummariesHold(run int64) (_ bool, err error) {
 
 // PointsBefore returns how many points a run had recorded before each of its checkpoints, by step.
 func (db *DB) PointsBefore(run int64) (map[int64]int64, error) {
-	points := map[int64]int64{}
-	err := db.read(func(rows *sql.Rows) error {
-		var step, n int64
-		err := rows.Scan(&step, &n)
-		points[step] = n
-		return err
-	}, "SELECT step, points FROM checkpoints WHERE run = ? AND points IS NOT NULL", run)
-	return points, err
+	points, err := sqldb.Map[int64, int64](db.sql, "SELECT step, points FROM checkpoints WHERE run = ? AND points IS NOT NULL", run)
+	return points, sqldb.Wrap(db.path, err)
 }
 
 // EachPoint calls fn with the points of a run that are not superseded, and their numbers, in order. fn must not keep the

@@ -38,12 +38,9 @@ func (db *DB) lockPath(id int64) string {
 func Claim(home, key string) (release func(), err error) {
 	sum := sha256.Sum256([]byte(key))
 	path := filepath.Join(home, "locks", fmt.Sprintf("claim-%x.lock", sum[:8]))
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, sqldb.Wrap(filepath.Dir(path), err)
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := lockFile(path)
 	if err != nil {
-		return nil, sqldb.Wrap(path, err)
+		return nil, err
 	}
 	there, err := os.FileInfo(nil), unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	own, _ := file.Stat()
@@ -60,14 +57,20 @@ func Claim(home, key string) (release func(), err error) {
 	}, nil
 }
 
-func (db *DB) lockRun(id int64) (*os.File, error) {
-	path := db.lockPath(id)
+// lockFile opens a file for a lock, and makes it if it is missing.
+func lockFile(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, sqldb.Wrap(filepath.Dir(path), err)
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	return file, sqldb.Wrap(path, err)
+}
+
+func (db *DB) lockRun(id int64) (*os.File, error) {
+	path := db.lockPath(id)
+	file, err := lockFile(path)
 	if err != nil {
-		return nil, sqldb.Wrap(path, err)
+		return nil, err
 	}
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		file.Close()
@@ -153,14 +156,11 @@ func (db *DB) running() ([]runningRun, error) {
 
 // markLost sets the status of lost runs. It runs an update even if there are none, since only then does SQLite
 // report that the file cannot be written.
-func (db *DB) markLost() error {
-	lost, err := db.findLost()
-	if err != nil {
-		return err
-	}
+func (db *DB) markLost() (err error) {
+	defer try.Caught(&err)
+	lost := try.To(db.findLost())
 	set := sqldb.JSON(lost)
 	return db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		try.Ok(sqldb.Each(tx, func(rows *sql.Rows) error {
 			var uid string
 			err := rows.Scan(&uid)
@@ -235,10 +235,6 @@ type live struct {
 func (r *Run) Answer(now func(context.Context) (*records.Snapshot, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listen(now)
-}
-
-func (r *Run) listen(now func(context.Context) (*records.Snapshot, error)) {
 	r.live = listen(r.db.livePath(r.UID), now)
 }
 
@@ -274,14 +270,12 @@ func listen(path string, now func(context.Context) (*records.Snapshot, error)) *
 
 // socket listens at a path, for this user alone.
 func socket(path string) (l *net.UnixListener, err error) {
+	defer try.Caught(&err)
 	os.Remove(path) // left by an agent that is gone, since this one has the lock
-	err = shortly(path, func(short string) (err error) {
+	try.Ok(shortly(path, func(short string) (err error) {
 		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 		return err
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	l.SetUnlinkOnClose(false) // it would use the short name
 	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
@@ -291,11 +285,9 @@ func socket(path string) (l *net.UnixListener, err error) {
 }
 
 // shortly calls fn with a short name for a socket: the kernel accepts only names shorter than paths may be.
-func shortly(path string, fn func(short string) error) error {
-	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
+func shortly(path string, fn func(short string) error) (err error) {
+	defer try.Caught(&err)
+	dir := try.To(unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))
 	defer unix.Close(dir)
 	return fn(fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)))
 }
@@ -376,7 +368,7 @@ func (d *distant) Unwrap() error { return d.SilentError }
 func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, liveWithin+time.Second)
 	defer cancel()
-	conn, pid, err := db.callAgent(ctx, id)
+	conn, pid, err := db.callAgent(ctx, id, "")
 	var text []byte
 	if far := (*distant)(nil); errors.As(err, &far) {
 		if text, err = askFile(ctx, far.socket); err != nil {
@@ -407,17 +399,12 @@ func (db *DB) Doing(ctx context.Context, id int64) (*records.Snapshot, error) {
 	return a.Snapshot, nil
 }
 
-// callAgent connects to the agent of a running run, whose process has the number pid on its machine.
-func (db *DB) callAgent(ctx context.Context, id int64) (conn net.Conn, pid int, err error) {
-	return db.callAgentAt(ctx, id, "")
-}
-
-func (db *DB) callAgentAt(ctx context.Context, id int64, suffix string) (conn net.Conn, pid int, err error) {
+// callAgent connects to the agent of a running run, whose process has the number pid on its machine, at its socket or at the
+// one with a suffix.
+func (db *DB) callAgent(ctx context.Context, id int64, suffix string) (conn net.Conn, pid int, err error) {
+	defer try.Caught(&err)
 	var uid, host string
-	err = db.read(func(rows *sql.Rows) error { return rows.Scan(&uid, &host, &pid) }, "SELECT uid, host, pid FROM runs WHERE id = ?", id)
-	if err != nil {
-		return nil, 0, err
-	}
+	try.Ok(db.read(func(rows *sql.Rows) error { return rows.Scan(&uid, &host, &pid) }, "SELECT uid, host, pid FROM runs WHERE id = ?", id))
 	if uid == "" {
 		return nil, 0, db.unknown(fmt.Sprint(id))
 	}

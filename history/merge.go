@@ -79,12 +79,9 @@ func (db *DB) Lacking(sums []string) ([]string, error) {
 // Merge enters a Delta, and returns the run's id and name here. The error is a *Moved if the Delta does not follow
 // what is here, a *Diverged if the run here has another course, and a *Misshapen if it is not what Since returns.
 func (db *DB) Merge(d *Delta, how Arrival) (id int64, name string, err error) {
-	points, err := d.check()
-	if err != nil {
-		return 0, "", err
-	}
+	defer try.Caught(&err)
+	points := try.To(d.check())
 	err = db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
 		try.Ok(db.stillKnown(tx))
 		var batch int64
 		var led, pending bool // by a process of this home; a job was to begin it elsewhere
@@ -369,10 +366,7 @@ func timely(v reflect.Value) bool {
 
 // ListCheckpoint enters a checkpoint of a run that is in the store now.
 func (db *DB) ListCheckpoint(run int64, c Checkpoint) error {
-	return db.write(func(tx *sql.Tx) error {
-		if err := there(tx, []int64{run}); err != nil {
-			return err
-		}
+	return db.change([]int64{run}, func(tx *sql.Tx) error {
 		return insertAll(tx, "REPLACE", "checkpoints", []Checkpoint{c}, "run, ", run)
 	})
 }
@@ -386,11 +380,9 @@ func (db *DB) NoteServer(uid, server string, lacks bool) error {
 }
 
 // NotedFor lists the runs that have ended and that a server lacks something of.
-func (db *DB) NotedFor(server string) ([]string, error) {
-	lost, err := db.findLost()
-	if err != nil {
-		return nil, err
-	}
+func (db *DB) NotedFor(server string) (_ []string, err error) {
+	defer try.Caught(&err)
+	lost := try.To(db.findLost())
 	return listColumn[string](db, `SELECT uid FROM runs JOIN follows ON run = id WHERE server = ?
 		AND (status <> 'running' OR id IN (SELECT value FROM json_each(?))) ORDER BY id`, server, sqldb.JSON(lost))
 }

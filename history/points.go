@@ -56,20 +56,18 @@ func (db *DB) AttemptPoints(run int64, attempt int, names ...string) (_ []record
 
 // LineagePoints returns the points of a run after those of the runs it came from, of each up to the checkpoint that
 // the next was resumed from.
-func (db *DB) LineagePoints(run int64, names ...string) ([]records.Point, error) {
+func (db *DB) LineagePoints(run int64, names ...string) (_ []records.Point, err error) {
+	defer try.Caught(&err)
 	line := []stretch{{run, 0, math.MaxInt64}}
 	for known := map[int64]bool{}; !known[run]; {
 		known[run] = true
-		err := db.read(func(rows *sql.Rows) error {
+		try.Ok(db.read(func(rows *sql.Rows) error {
 			s := stretch{}
 			err := rows.Scan(&s.run, &s.to)
 			line = append(line, s)
 			run = s.run
 			return err
-		}, "SELECT parent, coalesce(parent_points, 9223372036854775807) FROM runs WHERE id = ? AND parent IN (SELECT id FROM runs WHERE "+db.visible()+")", run)
-		if err != nil {
-			return nil, err
-		}
+		}, "SELECT parent, coalesce(parent_points, 9223372036854775807) FROM runs WHERE id = ? AND parent IN (SELECT id FROM runs WHERE "+db.visible()+")", run))
 	}
 	slices.Reverse(line)
 	return db.points(line, names)
@@ -103,23 +101,14 @@ func (db *DB) eachPoint(s stretch, superseded bool, names []string, fn func(seq 
 
 // named calls fn with the points after one number and up to another, with nil for those of metrics that are not
 // among the names; nil: all are. fn must not keep the point.
-func (t blocks) named(superseded bool, after, upTo int64, names []string, fn func(seq int64, p *records.Point)) error {
+func (t blocks) named(superseded bool, after, upTo int64, names []string, fn func(seq int64, p *records.Point)) (err error) {
+	defer try.Caught(&err)
 	query, args := "SELECT id, name FROM metric_names", []any(nil)
 	if names != nil {
 		query += " WHERE name IN (SELECT value FROM json_each(?))"
 		args = append(args, sqldb.JSON(names))
 	}
-	wanted := map[int64]string{}
-	err := sqldb.Each(t.in, func(rows *sql.Rows) error {
-		var id int64
-		var name string
-		err := rows.Scan(&id, &name)
-		wanted[id] = name
-		return err
-	}, query, args...)
-	if err != nil {
-		return err
-	}
+	wanted := try.To(sqldb.Map[int64, string](t.in, query, args...))
 	var p records.Point
 	return t.points(superseded, after, upTo, func(n *numbered) {
 		name, ok := wanted[n.metric]
@@ -149,11 +138,9 @@ func (db *DB) checkNames(run int64, points []records.Point, names []string) erro
 	return nil
 }
 
-func (db *DB) noMetric(run int64, name string) error {
-	known, err := listColumn[string](db, "SELECT name FROM metric_summaries WHERE run = ? ORDER BY name", run)
-	if err != nil {
-		return err
-	}
+func (db *DB) noMetric(run int64, name string) (err error) {
+	defer try.Caught(&err)
+	known := try.To(listColumn[string](db, "SELECT name FROM metric_summaries WHERE run = ? ORDER BY name", run))
 	near := "it recorded none"
 	if len(known) > 0 {
 		near = "it has: " + strings.Join(known, ", ")

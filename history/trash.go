@@ -33,9 +33,7 @@ func (db *DB) Trash(ids []int64) error {
 		if err != sql.ErrNoRows {
 			return err
 		}
-		if err := there(tx, ids); err != nil {
-			return err
-		}
+		try.Ok(there(tx, ids))
 		return MoveToTrash(tx, db.who(), ofIDs, sqldb.JSON(ids))
 	})
 }
@@ -75,7 +73,15 @@ func (db *DB) ResumedFrom(ids []int64) ([]Summary, error) {
 	return db.summaries(&Selection{}, "WHERE parent IN (SELECT value FROM json_each(?)) AND trashed IS NULL ORDER BY id", sqldb.JSON(ids))
 }
 
-// there returns a *NotFound if one of the runs, which were found before, has since been removed.
+// change calls fn to change runs that were found before, unless one has since been removed: the error is then a *NotFound.
+func (db *DB) change(ids []int64, fn func(*sql.Tx) error) error {
+	return db.write(func(tx *sql.Tx) error {
+		try.Ok(there(tx, ids))
+		return fn(tx)
+	})
+}
+
+// there returns a *NotFound if one of the runs is not.
 func there(tx *sql.Tx, ids []int64) error {
 	for _, id := range ids {
 		var is bool
@@ -91,26 +97,19 @@ func there(tx *sql.Tx, ids []int64) error {
 
 // Restore takes runs out of the trash.
 func (db *DB) Restore(ids []int64) error {
-	return db.write(func(tx *sql.Tx) error {
-		if err := there(tx, ids); err != nil {
-			return err
-		}
-		return TakeFromTrash(tx, ofIDs, sqldb.JSON(ids))
-	})
+	return db.change(ids, func(tx *sql.Tx) error { return TakeFromTrash(tx, ofIDs, sqldb.JSON(ids)) })
 }
 
 // FindTrashed is like Find, among the runs in the trash; "last" is the one most recently moved there.
-func (db *DB) FindTrashed(run string) (int64, error) {
+func (db *DB) FindTrashed(run string) (_ int64, err error) {
+	defer try.Caught(&err)
 	var id int64
-	err := db.read(func(rows *sql.Rows) error { return rows.Scan(&id) },
+	err = db.read(func(rows *sql.Rows) error { return rows.Scan(&id) },
 		`SELECT id FROM runs WHERE `+db.visible()+` AND trashed IS NOT NULL AND (CAST(id AS TEXT) = ?1 OR name = ?1 OR ?1 = 'last') ORDER BY trashed, id`, run)
 	if err != nil || id != 0 {
 		return id, err
 	}
-	there, err := db.Select(Selection{Trashed: true, Limit: 5})
-	if err != nil {
-		return 0, err
-	}
+	there := try.To(db.Select(Selection{Trashed: true, Limit: 5}))
 	near := each.Of(there, func(r Summary) string { return fmt.Sprintf("%d %s", r.ID, r.Name) })
 	hint := "the trash is empty"
 	if len(near) > 0 {
@@ -131,9 +130,7 @@ func (db *DB) Purge(id int64, remove func() (stays bool, err error)) (was bool, 
 		if stays, err := remove(); stays || err != nil {
 			return err
 		}
-		if _, err := tx.Exec("DELETE"+condition, id); err != nil {
-			return err
-		}
+		try.To(tx.Exec("DELETE"+condition, id))
 		return removeUnused(tx)
 	})
 	return was, err
@@ -148,13 +145,11 @@ func removeUnused(tx *sql.Tx) error {
 // Shrink returns the space that purged runs left in the file to the file system, and reports how many bytes. It
 // does nothing during a run, whose records would have to wait.
 func (db *DB) Shrink() (freed int64, err error) {
+	defer try.Caught(&err)
 	if on, err := db.running(); err != nil || len(on) > 0 {
 		return 0, err
 	}
-	before, err := db.bytes()
-	if err != nil {
-		return 0, err
-	}
+	before := try.To(db.bytes())
 	for _, statement := range []string{"VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"} {
 		if _, err := db.sql.Exec(statement); err != nil && !sqldb.IsLocked(err) {
 			return 0, sqldb.Wrap(db.path, err)
@@ -187,9 +182,7 @@ func CheckTag(tag string) error {
 }
 
 func (db *DB) Label(id int64, add, remove []string) error {
-	return db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
-		try.Ok(there(tx, []int64{id}))
+	return db.change([]int64{id}, func(tx *sql.Tx) error {
 		try.Ok(execute(tx, "DELETE FROM tags WHERE run = ? AND tag = ?", remove, func(tag *string) []any { return []any{id, *tag} }))
 		return execute(tx, "INSERT OR IGNORE INTO tags VALUES (?, ?)", add, func(tag *string) []any { return []any{id, *tag} })
 	})
@@ -200,9 +193,7 @@ func (db *DB) Rename(id int64, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	return db.write(func(tx *sql.Tx) (err error) {
-		defer try.Caught(&err)
-		try.Ok(there(tx, []int64{id}))
+	return db.change([]int64{id}, func(tx *sql.Tx) error {
 		try.Ok(nameTaken(tx, name))
 		try.To(tx.Exec("UPDATE runs SET name = ? WHERE id = ?", name, id))
 		return nil
@@ -210,10 +201,7 @@ func (db *DB) Rename(id int64, name string) error {
 }
 
 func (db *DB) AddNote(id int64, text string) error {
-	return db.write(func(tx *sql.Tx) error {
-		if err := there(tx, []int64{id}); err != nil {
-			return err
-		}
+	return db.change([]int64{id}, func(tx *sql.Tx) error {
 		_, err := tx.Exec("INSERT INTO notes (run, time, text) VALUES (?, ?, ?)", id, formatTime(time.Now()), text)
 		return err
 	})
@@ -221,10 +209,7 @@ func (db *DB) AddNote(id int64, text string) error {
 
 // AddReplay records that a run was repeated here now.
 func (db *DB) AddReplay(id int64, r Replay) error {
-	return db.write(func(tx *sql.Tx) error {
-		if err := there(tx, []int64{id}); err != nil {
-			return err
-		}
+	return db.change([]int64{id}, func(tx *sql.Tx) error {
 		_, err := tx.Exec("INSERT INTO replays (run, time, host, version, same, result) VALUES (?, ?, ?, ?, ?, ?)", id, formatTime(time.Now()), r.Host, r.Version, r.Same, r.Result)
 		return err
 	})
@@ -232,10 +217,7 @@ func (db *DB) AddReplay(id int64, r Replay) error {
 
 // EndEarly notes why a sweep has interrupted a run, or will: its status says so.
 func (db *DB) EndEarly(id int64, why string) error {
-	return db.write(func(tx *sql.Tx) error {
-		_, err := tx.Exec("UPDATE runs SET ended_early = ?, status = iif(status = 'interrupted', 'stopped early', status) WHERE id = ?", why, id)
-		return err
-	})
+	return db.exec("UPDATE runs SET ended_early = ?, status = iif(status = 'interrupted', 'stopped early', status) WHERE id = ?", why, id)
 }
 
 // NotFound says that a reference names no run, or a name no metric (a usage error).
@@ -271,16 +253,14 @@ func (db *DB) Find(run string) (int64, error) {
 	return id, err
 }
 
-func (db *DB) unknown(run string) error {
+func (db *DB) unknown(run string) (err error) {
+	defer try.Caught(&err)
 	type candidate struct {
 		id       int64
 		name     string
 		distance int
 	}
-	all, err := list(db, func(c *candidate) []any { return []any{&c.id, &c.name} }, "SELECT id, name FROM runs WHERE trashed IS NULL AND "+db.visible()+" ORDER BY id DESC LIMIT 10000")
-	if err != nil {
-		return err
-	}
+	all := try.To(list(db, func(c *candidate) []any { return []any{&c.id, &c.name} }, "SELECT id, name FROM runs WHERE trashed IS NULL AND "+db.visible()+" ORDER BY id DESC LIMIT 10000"))
 	if len(all) == 0 {
 		return &NotFound{fmt.Sprintf("there is no run %q: the history is empty", run), "start one with: drun run RECIPE.star"}
 	}
