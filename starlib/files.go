@@ -55,13 +55,11 @@ func (f *Files) PerRank(name string) {
 }
 
 // OpenFiles opens the folders that a recipe may read.
-func OpenFiles(recipeDir string, dataDirs ...string) (*Files, error) {
+func OpenFiles(recipeDir string, dataDirs ...string) (_ *Files, err error) {
+	defer try.Caught(&err)
 	f := &Files{}
 	for _, dir := range append([]string{recipeDir}, dataDirs...) {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
-			return nil, err
-		}
+		abs := try.To(filepath.Abs(dir))
 		root, err := os.OpenRoot(abs)
 		if err != nil {
 			return nil, fmt.Errorf("cannot open the folder %s: %w", dir, Cause(err))

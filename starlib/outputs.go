@@ -47,18 +47,14 @@ func (o *Outputs) Path(name string) (_ string, err error) {
 		local, _ = strings.CutPrefix(filepath.Clean(name), o.Dir()+string(filepath.Separator))
 	}
 	try.FailIf(strings.Contains(name, "\x00"), "%q has a null character, which no file's name can have", name)
-	if !filepath.IsLocal(local) || filepath.Clean(local) == "." {
-		return "", fmt.Errorf("%s is outside the run's outputs folder: want a path beneath it, such as weights/last.safetensors", name)
-	}
+	try.FailIf(!filepath.IsLocal(local) || filepath.Clean(local) == ".", "%s is outside the run's outputs folder: want a path beneath it, such as weights/last.safetensors", name)
 	return filepath.Join(o.Dir(), local), nil
 }
 
 // Open opens a file beneath the folder for reading; fs.ErrNotExist if there is none.
-func (o *Outputs) Open(name string) (*File, error) {
-	path, err := o.Path(name)
-	if err != nil {
-		return nil, err
-	}
+func (o *Outputs) Open(name string) (_ *File, err error) {
+	defer try.Caught(&err)
+	path := try.To(o.Path(name))
 	dir, err := o.folder(filepath.Dir(path), false)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, Cause(err))
@@ -76,11 +72,9 @@ func (o *Outputs) Open(name string) (*File, error) {
 
 // Write writes a file beneath the folder atomically: after a crash at any moment there
 // is the old file, the new one, or none, but never a part of one.
-func (o *Outputs) Write(name string, write func(io.Writer) error) error {
-	path, err := o.Path(name)
-	if err != nil {
-		return err
-	}
+func (o *Outputs) Write(name string, write func(io.Writer) error) (err error) {
+	defer try.Caught(&err)
+	path := try.To(o.Path(name))
 	dir, err := o.folder(filepath.Dir(path), true)
 	if err == nil {
 		err = replace(dir, filepath.Base(path), write)
@@ -95,10 +89,8 @@ func (o *Outputs) Write(name string, write func(io.Writer) error) error {
 // Change replaces a file beneath the folder with what fn makes of its contents, which are empty at first, while no other
 // process changes it.
 func (o *Outputs) Change(name string, fn func(content []byte) ([]byte, error)) (err error) {
-	path, err := o.Path(name)
-	if err != nil {
-		return err
-	}
+	defer try.Caught(&err)
+	path := try.To(o.Path(name))
 	dir, err := o.folder(filepath.Dir(path), true)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, Cause(err))
@@ -128,15 +120,13 @@ func (o *Outputs) Change(name string, fn func(content []byte) ([]byte, error)) (
 
 // replace writes a new file beside the old one, and then renames it.
 func replace(dir *os.Root, name string, write func(io.Writer) error) (err error) {
+	defer try.Caught(&err)
 	if err := regular(dir.Lstat(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	part := "." + name + ".part"
 	_ = dir.Remove(part) // left by a rank that was killed
-	file, err := dir.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
+	file := try.To(dir.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600))
 	if err = write(file); err == nil {
 		err = file.Sync()
 	}
@@ -172,11 +162,9 @@ func (o *Outputs) folder(path string, create bool) (_ *os.Root, err error) {
 	return home.OpenRoot(rel)
 }
 
-func syncFolder(at *os.Root, name string) error {
-	folder, err := at.Open(name)
-	if err != nil {
-		return err
-	}
+func syncFolder(at *os.Root, name string) (err error) {
+	defer try.Caught(&err)
+	folder := try.To(at.Open(name))
 	defer folder.Close()
 	return folder.Sync()
 }

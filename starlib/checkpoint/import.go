@@ -54,14 +54,12 @@ type fitter interface {
 // save_file; those of the only module may lack its key, as in model.state_dict(). The rest of
 // the state, which is not weights, stays as it is.
 func (r *restoring) file(state *starlark.Dict) (left []string, err error) {
+	defer try.Caught(&err)
 	delete(r.saved, fromFile)
 	keys := map[string]starlark.Value{}
 	var order, modules []string
 	for _, kv := range state.Items() {
-		name, err := key(kv[0])
-		if err != nil {
-			return nil, err
-		}
+		name := try.To(key(kv[0]))
 		keys[name], order = kv[1], append(order, name)
 		if _, ok := kv[1].(fitter); ok {
 			modules = append(modules, name)

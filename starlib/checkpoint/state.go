@@ -117,12 +117,10 @@ func key(v starlark.Value) (string, error) {
 	return name, nil
 }
 
-func itemOf(name string, v starlark.Value) (Item, error) {
+func itemOf(name string, v starlark.Value) (_ Item, err error) {
+	defer try.Caught(&err)
 	if t, ok := v.(*startensor.Value); ok {
-		data, err := tensor.Contiguous(t.Tensor())
-		if err != nil {
-			return Item{}, err
-		}
+		data := try.To(tensor.Contiguous(t.Tensor()))
 		it := Item{Name: name, DType: data.DType().String(), Shape: data.Shape(), Data: data.Content(), keeps: data}
 		if s := t.Tensor().Share(); s != nil {
 			it.Shape, it.Set, it.From = s.Shape, s.Set, s.From*data.DType().Size()
@@ -133,14 +131,12 @@ func itemOf(name string, v starlark.Value) (Item, error) {
 	return Item{Name: name, Data: data}, err
 }
 
-func (it *Item) value(ctx *tensor.Context) (starlark.Value, error) {
+func (it *Item) value(ctx *tensor.Context) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	if it.DType == "" {
 		return (&codec.Decoder{Tensors: ctx}).Decode(it.Data)
 	}
-	dt, err := dtype.Parse(it.DType)
-	if err != nil {
-		return nil, err
-	}
+	dt := try.To(dtype.Parse(it.DType))
 	var t *tensor.Tensor
 	if it.Owner != nil && len(it.Data) > 0 {
 		t, err = tensor.OnStorage(ctx, tensor.FromMemory(unsafe.Pointer(&it.Data[0]), len(it.Data), it.Owner), 0, it.Shape, dt)

@@ -218,14 +218,12 @@ func (t *tensors) take(order *tensor.Tensor, lo, hi int) (*tensors, error) {
 }
 
 // rows gathers samples lo up to hi of order, which holds all sample indices in the epoch's order; nil means the data's own order.
-func rows(t, order *tensor.Tensor, lo, hi int) (*tensor.Tensor, error) {
+func rows(t, order *tensor.Tensor, lo, hi int) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
 	if order == nil {
 		return tensor.Narrow(t, 0, lo, hi-lo)
 	}
-	index, err := tensor.Narrow(order, 0, lo, hi-lo)
-	if err != nil {
-		return nil, err
-	}
+	index := try.To(tensor.Narrow(order, 0, lo, hi-lo))
 	return tensor.IndexSelect(t, 0, index)
 }
 

@@ -188,11 +188,9 @@ func (m *mapped) Len() int { return m.of.Len() }
 
 func (m *mapped) Freeze() { m.fn.Freeze() }
 
-func (m *mapped) sample(a *access, i int) (starlark.Value, error) {
-	v, err := m.of.sample(a, i)
-	if err != nil {
-		return nil, err
-	}
+func (m *mapped) sample(a *access, i int) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	v := try.To(m.of.sample(a, i))
 	args, pair := v.(starlark.Tuple)
 	if !pair {
 		args = starlark.Tuple{v}
@@ -211,12 +209,10 @@ type cached struct {
 
 func (k *cached) Len() int { return len(k.kept) }
 
-func (k *cached) sample(a *access, i int) (starlark.Value, error) {
+func (k *cached) sample(a *access, i int) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	if k.kept[i] == nil {
-		v, err := k.of.sample(a, i)
-		if err != nil {
-			return nil, err
-		}
+		v := try.To(k.of.sample(a, i))
 		v.Freeze() // otherwise whoever takes it next would see a change
 		k.kept[i] = v
 	}

@@ -173,6 +173,7 @@ func (f *features) unknown(name string) (string, bool) {
 
 // numbers returns a feature's cells as numbers, NaN where missing; whole says that they are classes.
 func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err error) {
+	defer try.Caught(&err)
 	list, named := f.categories[c.Name]
 	if !named && c.Kind == table.Text && c.Name == f.label {
 		list, named = categories(c), true
@@ -181,10 +182,7 @@ func (f *features) numbers(c *table.Column) (numbers []float64, whole bool, err 
 		if list == nil {
 			list = categories(c)
 		}
-		places, err := codes(c, list)
-		if err != nil {
-			return nil, false, err
-		}
+		places := try.To(codes(c, list))
 		missing := math.NaN()
 		if s, ok := f.unknown(c.Name); ok {
 			k := slices.Index(list, s)

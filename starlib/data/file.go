@@ -23,10 +23,8 @@ import (
 // open opens a file that the recipe may read, decompressed if its first bytes (not its name) say gzip
 // or zstd. size is the number of bytes to come, or -1.
 func open(files *starlib.Files, name string) (in io.Reader, size int64, closer io.Closer, err error) {
-	f, err := files.Open(name)
-	if err != nil {
-		return nil, 0, nil, err
-	}
+	defer try.Caught(&err)
+	f := try.To(files.Open(name))
 	in, packed, err := unpack(f)
 	if err != nil {
 		f.Close()
@@ -105,10 +103,8 @@ func readAll(files *starlib.Files, name string) (_ []byte, err error) {
 
 // read parses a whole file of arrays.
 func read[T any](files *starlib.Files, ctx *tensor.Context, name string, parse func(ctx *tensor.Context, content []byte) (T, error)) (v T, err error) {
-	in, size, closer, err := open(files, name)
-	if err != nil {
-		return v, err
-	}
+	defer try.Caught(&err)
+	in, size, closer := try.To3(open(files, name))
 	defer closer.Close()
 	if v, err = parseAll(ctx, in, size, parse); err != nil {
 		return v, fmt.Errorf("%s: %w", name, err)
@@ -119,6 +115,7 @@ func read[T any](files *starlib.Files, ctx *tensor.Context, name string, parse f
 // parseAll passes all bytes of a reader to parse; size is their number, or -1 if unknown. They are kept in tensor
 // memory, under its limit, and freed afterwards.
 func parseAll[T any](ctx *tensor.Context, in io.Reader, size int64, parse func(ctx *tensor.Context, content []byte) (T, error)) (v T, err error) {
+	defer try.Caught(&err)
 	const first = 1 << 20
 	if size < 0 {
 		size = first
@@ -127,10 +124,7 @@ func parseAll[T any](ctx *tensor.Context, in io.Reader, size int64, parse func(c
 	var buffer *tensor.Tensor
 	for {
 		// One byte more than expected: the file may have grown.
-		next, err := tensor.Empty(ctx, []int{int(min(size, math.MaxInt64-1)) + 1}, dtype.Uint8)
-		if err != nil {
-			return v, err
-		}
+		next := try.To(tensor.Empty(ctx, []int{int(min(size, math.MaxInt64-1)) + 1}, dtype.Uint8))
 		if buffer != nil {
 			copy(next.Bytes(), buffer.Bytes()[:n])
 			tensor.Discard(buffer)

@@ -55,20 +55,16 @@ func (im *images) sample(a *access, i int) (starlark.Value, error) {
 	return starlark.Tuple{x, im.y[i]}, err
 }
 
-func readPicture(files *starlib.Files, name string, mode picture.Mode) (*picture.Picture, func(), error) {
-	f, err := files.OpenQuietly(name)
-	if err != nil {
-		return nil, nil, err
-	}
+func readPicture(files *starlib.Files, name string, mode picture.Mode) (_ *picture.Picture, _ func(), err error) {
+	defer try.Caught(&err)
+	f := try.To(files.OpenQuietly(name))
 	defer f.Close()
 	content, err := io.ReadAll(f)
 	var p *picture.Picture
 	if err == nil {
 		p, err = picture.Decode(content, mode)
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
-	}
+	try.FailIf(err != nil, "%s: %w", name, err)
 	return p, f.Report, nil
 }
 

@@ -192,11 +192,9 @@ func (l *Loader) Differences(entries []starlib.Entry, resized bool) []string {
 // SetState sets the position. With another number of ranks, the samples of the epoch that are left are divided among
 // them. If the state is of other samples or batches, which Differences reports, the loader continues after the same part
 // of the epoch, in a stream after as many records.
-func (l *Loader) SetState(entries []starlib.Entry) error {
-	s, err := l.read(entries)
-	if err != nil {
-		return err
-	}
+func (l *Loader) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
+	s := try.To(l.read(entries))
 	l.epoch, l.batch, l.before, l.at, l.active = s.epoch, s.batch, nil, streamPosition{}, nil
 	own := len(s.divisions) > 0 && s.divisions[len(s.divisions)-1].ranks == l.ranks
 	switch {

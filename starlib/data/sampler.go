@@ -64,11 +64,9 @@ func weightedSampler(c *starlib.Call) (starlark.Value, error) {
 }
 
 // order draws one epoch.
-func (s *sampler) order(ctx *tensor.Context, g *random.Generator) (*tensor.Tensor, error) {
-	u, err := g.Stream.Rand(ctx, []int{s.n}, dtype.Float64)
-	if err != nil {
-		return nil, err
-	}
+func (s *sampler) order(ctx *tensor.Context, g *random.Generator) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	u := try.To(g.Stream.Rand(ctx, []int{s.n}, dtype.Float64))
 	draws := view[float64](u.Content())
 	out := make([]int64, s.n)
 	if s.replacement {

@@ -211,11 +211,9 @@ func (r *reading) file(from mark) (mark, error) {
 }
 
 // open opens a file at an offset in its decompressed content.
-func (s *Stream) open(name string, offset int64) (io.Reader, *starlib.File, error) {
-	f, err := s.files.OpenQuietly(name)
-	if err != nil {
-		return nil, nil, err
-	}
+func (s *Stream) open(name string, offset int64) (_ io.Reader, _ *starlib.File, err error) {
+	defer try.Caught(&err)
+	f := try.To(s.files.OpenQuietly(name))
 	in, packed, err := unpack(f)
 	if err == nil && offset > 0 {
 		if packed {
@@ -251,7 +249,8 @@ func (s *Stream) split(line []byte) ([]string, error) {
 }
 
 // rows returns the parser for a file's lines.
-func (s *Stream) rows(name string) (func(c *chunk) error, error) {
+func (s *Stream) rows(name string) (_ func(c *chunk) error, err error) {
+	defer try.Caught(&err)
 	var parse func(r *record, raw []byte) error
 	switch s.format {
 	case "text":
@@ -259,10 +258,7 @@ func (s *Stream) rows(name string) (func(c *chunk) error, error) {
 	case "jsonl":
 		parse = func(r *record, raw []byte) (err error) { r.value, err = table.ParseJSON(raw); return err }
 	default:
-		width, label, err := s.shape(name)
-		if err != nil {
-			return nil, err
-		}
+		width, label := try.To2(s.shape(name))
 		parse = func(r *record, raw []byte) error { return s.parseRow(r, raw, width, label) }
 	}
 	return func(c *chunk) error {

@@ -164,11 +164,9 @@ func readTable(files *starlib.Files, ctx *tensor.Context, thread *starlark.Threa
 }
 
 // withColumns calls use with an open file of columns (Parquet, Arrow).
-func withColumns(files *starlib.Files, name, format string, columns []string, use func(r table.Columns, f *starlib.File) error) error {
-	f, err := files.OpenQuietly(name)
-	if err != nil {
-		return err
-	}
+func withColumns(files *starlib.Files, name, format string, columns []string, use func(r table.Columns, f *starlib.File) error) (err error) {
+	defer try.Caught(&err)
+	f := try.To(files.OpenQuietly(name))
 	defer f.Close()
 	in, packed, err := unpack(f)
 	var r table.Columns
@@ -179,9 +177,7 @@ func withColumns(files *starlib.Files, name, format string, columns []string, us
 		defer r.Close()
 		err = use(r, f)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
+	try.FailIf(err != nil, "%s: %w", name, err)
 	return nil
 }
 

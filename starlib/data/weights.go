@@ -165,11 +165,9 @@ func (f *Format) writeNPZ(w io.Writer, tensors []Named) (err error) {
 
 func sizeOf(t *tensor.Tensor) int { return t.Len() * t.DType().Size() }
 
-func writeElements(w io.Writer, t *tensor.Tensor) error {
-	rows, err := tensor.Contiguous(t.Detach())
-	if err != nil {
-		return err
-	}
+func writeElements(w io.Writer, t *tensor.Tensor) (err error) {
+	defer try.Caught(&err)
+	rows := try.To(tensor.Contiguous(t.Detach()))
 	_, err = w.Write(rows.Bytes())
 	if !tensor.SharesStorage(rows, t) {
 		tensor.Discard(rows)

@@ -217,19 +217,16 @@ func (d *ddp) divide(bucketBytes int) {
 }
 
 // ready counts one more complete gradient of a bucket.
-func (d *ddp) ready(b *bucket) error {
+func (d *ddp) ready(b *bucket) (err error) {
+	defer try.Caught(&err)
 	if !d.on {
 		return nil
 	}
 	d.seen = true
 	b.ready++
 	for d.next < len(d.buckets) && d.buckets[d.next].ready >= len(d.buckets[d.next].params) {
-		if err := d.announce(oneBucket); err != nil {
-			return err
-		}
-		if err := d.start(d.buckets[d.next]); err != nil {
-			return err
-		}
+		try.Ok(d.announce(oneBucket))
+		try.Ok(d.start(d.buckets[d.next]))
 		d.next++
 	}
 	return nil
@@ -328,11 +325,9 @@ func (d *ddp) startRest() (unused []*tensor.Tensor, err error) {
 	return unused, nil
 }
 
-func zeroGrad(p *tensor.Tensor) error {
-	zeros, err := zerosLike(p)
-	if err != nil {
-		return err
-	}
+func zeroGrad(p *tensor.Tensor) (err error) {
+	defer try.Caught(&err)
+	zeros := try.To(zerosLike(p))
 	return p.SetGrad(zeros)
 }
 

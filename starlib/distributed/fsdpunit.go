@@ -161,11 +161,9 @@ func (u *unit) gather(as dtype.Type, at collective.Origin) (err error) {
 }
 
 // cast returns float32 values in another dtype.
-func (f *fsdp) cast(values []byte, to dtype.Type) (*tensor.Tensor, error) {
-	t, err := tensor.FromBytes(f.world.tensors, values, []int{len(values) / dtype.Float32.Size()}, dtype.Float32)
-	if err != nil {
-		return nil, err
-	}
+func (f *fsdp) cast(values []byte, to dtype.Type) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	t := try.To(tensor.FromBytes(f.world.tensors, values, []int{len(values) / dtype.Float32.Size()}, dtype.Float32))
 	return tensor.Cast(t, to)
 }
 

@@ -296,9 +296,7 @@ func splits(g *Group, c *starlib.Call, name string, total int) ([]int, error) {
 		return collective.Evenly(nil, total, g.Size()), nil
 	}
 	list, err := startensor.Ints(c.Arg(name).(starlark.Iterable))
-	if err != nil {
-		return nil, fmt.Errorf("argument %s: %w", name, err)
-	}
+	try.FailIf(err != nil, "argument %s: %w", name, err)
 	try.FailIf(len(list) != g.Size(), "argument %s: %d entries for %d ranks", name, len(list), g.Size())
 	for _, n := range list {
 		try.FailIf(n < 0, "argument %s: a negative number of rows, %d", name, n)

@@ -127,9 +127,7 @@ func scaled(c *starlib.Call, t *tensor.Tensor) (string, *tensor.Tensor, error) {
 	if !ok {
 		return c.String("op"), t, nil
 	}
-	if !t.DType().IsFloat() {
-		return "", nil, fmt.Errorf("op premul_sum needs a tensor of a float dtype, got %v", t.DType())
-	}
+	try.FailIf(!t.DType().IsFloat(), "op premul_sum needs a tensor of a float dtype, got %v", t.DType())
 	var out *tensor.Tensor
 	var err error
 	if v, ok := p.factor.(*startensor.Value); ok {

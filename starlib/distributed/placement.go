@@ -1,7 +1,6 @@
 package distributed
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -68,9 +67,7 @@ func copiesOf(g *Group, c *starlib.Call, ts []*tensor.Tensor) (*Group, error) {
 			if d, _ := divisionOf(t); d != nil {
 				of = d.copies
 			}
-			if i > 0 && of != copies {
-				return nil, errors.New("the tensors belong to models that are divided among different ranks, or not all to one: give group, the ranks that have copies of them")
-			}
+			try.FailIf(i > 0 && of != copies, "the tensors belong to models that are divided among different ranks, or not all to one: give group, the ranks that have copies of them")
 			copies = of
 		}
 		g = first(copies, g)

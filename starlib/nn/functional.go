@@ -120,14 +120,12 @@ func computed(sig, doc string, fn func(c *starlib.Call, x *tensor.Tensor) (*tens
 }
 
 // batched computes what takes a batch for a single sample of n dimensions, too.
-func batched(x *tensor.Tensor, n int, fn func(*tensor.Tensor) (*tensor.Tensor, error)) (*tensor.Tensor, error) {
+func batched(x *tensor.Tensor, n int, fn func(*tensor.Tensor) (*tensor.Tensor, error)) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
 	if x.Dim() != n {
 		return fn(x)
 	}
-	out, err := fn(try.To(tensor.Unsqueeze(x, 0)))
-	if err != nil {
-		return nil, err
-	}
+	out := try.To(fn(try.To(tensor.Unsqueeze(x, 0))))
 	return tensor.Squeeze(out, 0)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/lang"
 	startensor "drun/starlib/tensor"
@@ -70,7 +71,8 @@ func register(name string, v starlark.Value) field {
 
 // wrapped returns an error if v is or holds a module that something wraps, as dist.ddp does: it would be taken for a function, and its
 // parameters be lost.
-func wrapped(v starlark.Value) error {
+func wrapped(v starlark.Value) (err error) {
+	defer try.Caught(&err)
 	switch v := v.(type) {
 	case *Model:
 	case interface {
@@ -80,15 +82,11 @@ func wrapped(v starlark.Value) error {
 		return fmt.Errorf("%s cannot be a part of a model, which would not know its parameters: make the model of the modules themselves, and wrap all of it", v.Type())
 	case *starlark.Dict:
 		for _, item := range v.Entries() {
-			if err := wrapped(item); err != nil {
-				return err
-			}
+			try.Ok(wrapped(item))
 		}
 	case *starlark.List, starlark.Tuple:
 		for item := range starlark.Elements(v.(starlark.Iterable)) {
-			if err := wrapped(item); err != nil {
-				return err
-			}
+			try.Ok(wrapped(item))
 		}
 	}
 	return nil

@@ -206,9 +206,7 @@ func lengthsOf(v starlark.Value, n, steps int) (_ []int64, err error) {
 		}
 	} else {
 		list, err := startensor.Ints(v.(starlark.Iterable))
-		if err != nil {
-			return nil, fmt.Errorf("argument lengths: %w", err)
-		}
+		try.FailIf(err != nil, "argument lengths: %w", err)
 		for _, l := range list {
 			lengths = append(lengths, int64(l))
 		}

@@ -152,10 +152,8 @@ const counter = "num_batches_tracked"
 // LoadState copies tensors into the parameters and buffers of the same names, and returns the differences. If there
 // are any, and strict is set, nothing is changed. The parameters must have been gathered.
 func (m *Model) LoadState(state *starlark.Dict, strict bool) (differences []string, err error) {
-	differences, change, err := m.Fit(state)
-	if err != nil {
-		return nil, err
-	}
+	defer try.Caught(&err)
+	differences, change := try.To2(m.Fit(state))
 	if strict && differences != nil {
 		return nil, fmt.Errorf("the state does not fit nn.%s (strict = False loads what matches):\n  %s", m.kind, strings.Join(differences, "\n  "))
 	}

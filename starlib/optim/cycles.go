@@ -1,8 +1,6 @@
 package optim
 
 import (
-	"fmt"
-
 	"go.starlark.net/starlark"
 
 	"drun/internal/try"
@@ -43,9 +41,7 @@ var decays = []*starlib.Def{
 				down = c.Int("step_size_down")
 			}
 			try.FailIf(up < 1 || down < 1 || up > 1<<50 || down > 1<<50, "step_size_up = %d, step_size_down = %d: want at least 1 step of each", up, down)
-			if mode != "triangular" && mode != "triangular2" && mode != "exp_range" {
-				return nil, fmt.Errorf(`mode = %q: want "triangular", "triangular2" or "exp_range"`, mode)
-			}
+			try.FailIf(mode != "triangular" && mode != "triangular2" && mode != "exp_range", `mode = %q: want "triangular", "triangular2" or "exp_range"`, mode)
 			return made("cyclic", low, func(step int) (float64, error) {
 				cycle, at := step/(up+down), step%(up+down)
 				height := float64(at) / float64(up)

@@ -51,11 +51,9 @@ func checkRate(lr float64) error {
 // function is a recipe's fn(step).
 type function struct{ fn starlark.Callable }
 
-func (f function) at(thread *starlark.Thread, step int) (float64, error) {
-	v, err := starlark.Call(thread, f.fn, starlark.Tuple{starlark.MakeInt(step)}, nil)
-	if err != nil {
-		return 0, err
-	}
+func (f function) at(thread *starlark.Thread, step int) (_ float64, err error) {
+	defer try.Caught(&err)
+	v := try.To(starlark.Call(thread, f.fn, starlark.Tuple{starlark.MakeInt(step)}, nil))
 	lr, ok := starlark.AsFloat(v)
 	if _, isBool := v.(starlark.Bool); !ok || isBool {
 		return 0, fmt.Errorf("lr: the function %s returned a %s for step %d, not a number", f.fn.Name(), v.Type(), step)

@@ -202,11 +202,9 @@ func method(sig, doc string, fn func(*starlib.Call, *Generator) (starlark.Value,
 }
 
 // Permutation returns 0 … n-1 in random order, shape (n,), int64.
-func (g *Generator) Permutation(n int) (*tensor.Tensor, error) {
-	order, err := g.Stream.Permutation(n)
-	if err != nil {
-		return nil, err
-	}
+func (g *Generator) Permutation(n int) (_ *tensor.Tensor, err error) {
+	defer try.Caught(&err)
+	order := try.To(g.Stream.Permutation(n))
 	return tensor.FromInts(g.ctx, order, []int{n}, dtype.Int64)
 }
 

@@ -228,11 +228,9 @@ func picture(t *tensor.Tensor) (_ []byte, err error) {
 	return out.Bytes(), err
 }
 
-func histogram(t *tensor.Tensor) ([]byte, error) {
-	values, err := floats(t)
-	if err != nil {
-		return nil, err
-	}
+func histogram(t *tensor.Tensor) (_ []byte, err error) {
+	defer try.Caught(&err)
+	values := try.To(floats(t))
 	h := struct {
 		Edges  []float64 `json:"edges"`
 		Counts []int     `json:"counts"`

@@ -194,9 +194,7 @@ func (r *Run) log(c *starlib.Call) (_ starlark.Value, err error) {
 		try.FailIf(key == "", "a metric's name is empty")
 		try.Ok(checkName("a metric's name", key))
 		x, err := starlib.AsNumber(v)
-		if err != nil {
-			return fmt.Errorf("metric %s: %w", key, err)
-		}
+		try.FailIf(err != nil, "metric %s: %w", key, err)
 		at := step
 		if !hasStep {
 			at = r.steps[key]

@@ -224,14 +224,12 @@ func near(thread *starlark.Thread, got, want starlark.Value, rtol, atol float64,
 }
 
 // listed returns a tensor as a number or nested lists of numbers.
-func listed(thread *starlark.Thread, v starlark.Value) (starlark.Value, error) {
+func listed(thread *starlark.Thread, v starlark.Value) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	tensor, ok := v.(starlark.HasAttrs)
 	if !ok || v.Type() != "Tensor" {
 		return v, nil
 	}
-	tolist, err := tensor.Attr("tolist")
-	if err != nil {
-		return nil, err
-	}
+	tolist := try.To(tensor.Attr("tolist"))
 	return starlark.Call(thread, tolist, nil, nil)
 }
