@@ -83,11 +83,8 @@ func cifar(files *starlib.Files, ctx *tensor.Context, c *starlib.Call, names []s
 func benchmarks(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	const shared = " x is uint8, y int64; transformations such as data.compose apply to batches: data.loader(ds, batch, transform = lambda x, y, g: (t(x, g), y))."
 	return []*starlib.Def{
-		{
-			Sig: "mnist(path: string, train: bool = True) -> Dataset",
-			Doc: "MNIST, or a set in its format, from a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte (or t10k-...), compressed with gzip or not. x has shape (images, 1, height, width)." + shared,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return mnist(r, ctx, c) },
-		},
+		{Sig: "mnist(path: string, train: bool = True) -> Dataset", Fn: func(c *starlib.Call) (starlark.Value, error) { return mnist(r, ctx, c) },
+			Doc: "MNIST, or a set in its format, from a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte (or t10k-...), compressed with gzip or not. x has shape (images, 1, height, width)." + shared},
 		{
 			Sig: "cifar10(path: string, train: bool = True) -> Dataset",
 			Doc: "CIFAR-10's binary version, from a folder with data_batch_1.bin to data_batch_5.bin and test_batch.bin. x has shape (images, 3, 32, 32)." + shared,

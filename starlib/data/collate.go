@@ -173,11 +173,8 @@ func batching(ctx *tensor.Context) []*starlib.Def {
 				return collate(ctx, samples)
 			},
 		},
-		{
-			Sig: "pad_collate(samples: iterable, padding_value: number = 0) -> tuple",
-			Doc: "Makes a batch of samples (x, y), or x alone, whose x are sequences of different lengths, shape (length, ...): (x, y, lengths), or (x, lengths). x has shape (samples, longest, ...), padded with padding_value; lengths is int64, and is what nn.lstm(...)(x, lengths = ...) takes. Use it as data.loader(ds, batch, collate = data.pad_collate).",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return padCollate(ctx, c) },
-		},
+		{Sig: "pad_collate(samples: iterable, padding_value: number = 0) -> tuple", Fn: func(c *starlib.Call) (starlark.Value, error) { return padCollate(ctx, c) },
+			Doc: "Makes a batch of samples (x, y), or x alone, whose x are sequences of different lengths, shape (length, ...): (x, y, lengths), or (x, lengths). x has shape (samples, longest, ...), padded with padding_value; lengths is int64, and is what nn.lstm(...)(x, lengths = ...) takes. Use it as data.loader(ds, batch, collate = data.pad_collate)."},
 		{
 			Sig: "pad_sequence(sequences: iterable, batch_first: bool = False, padding_value: number = 0) -> Tensor",
 			Doc: "Joins sequences of different lengths, shape (length, ...), into one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, padded with padding_value.",

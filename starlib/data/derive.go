@@ -237,16 +237,10 @@ func changes(it items) bool {
 // derived are the builtins that make datasets from others.
 func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: "subset(ds: Dataset, indices: iterable) -> Dataset",
-			Doc: "The samples with these numbers, in this order; a number may come more than once, and negative ones count from the end.",
-			Fn:  subsetOf,
-		},
-		{
-			Sig: "concat(datasets: iterable) -> Dataset",
-			Doc: "The samples of all datasets, one dataset after the other. If they are rows of tensors, dtypes and shapes must agree except for the number of samples.",
-			Fn:  concat,
-		},
+		{Sig: "subset(ds: Dataset, indices: iterable) -> Dataset", Fn: subsetOf,
+			Doc: "The samples with these numbers, in this order; a number may come more than once, and negative ones count from the end."},
+		{Sig: "concat(datasets: iterable) -> Dataset", Fn: concat,
+			Doc: "The samples of all datasets, one dataset after the other. If they are rows of tensors, dtypes and shapes must agree except for the number of samples."},
 		{
 			Sig: "map(ds: Dataset, fn: callable, random: bool = False) -> Dataset",
 			Doc: "Passes the samples through a function: fn(x, y), or fn(x) without labels, returns the new sample. It is called whenever a sample is taken, so again in each epoch. With random = True it gets a generator as its last argument, which depends only on the run's seed, the epoch and the number of the sample: the same for any number of ranks.",

@@ -17,12 +17,9 @@ import (
 
 func collectives(w *World) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `barrier(group: Group = None, timeout: number = None)`,
+		{Sig: `barrier(group: Group = None, timeout: number = None)`, Fn: func(c *starlib.Call) (starlark.Value, error) { return barrier(w, c) },
 			Doc: "Waits until every rank of the group has called it. On timeout the error names the missing ranks and\n" +
-				"where they are. Ranks outside the group do not wait.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return barrier(w, c) },
-		},
+				"where they are. Ranks outside the group do not wait."},
 		{
 			Sig: `all_reduce(t: Tensor | number, op: string | ReduceOp = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
 			Doc: "Combines t over all ranks, in rank order, in place, and returns t. A number is not changed: the\n" +
@@ -34,14 +31,11 @@ func collectives(w *World) []*starlib.Def {
 				"the ranks' gradients in the same way (op sum or avg).",
 			Fn: w.inGroup(allReduce),
 		},
-		{
-			Sig: `broadcast(x, src: int = 0, async_op: bool = False, group: Group = None, timeout: number = None)`,
+		{Sig: `broadcast(x, src: int = 0, async_op: bool = False, group: Group = None, timeout: number = None)`, Fn: w.withRank("src", broadcastTo),
 			Doc: "Gives rank src's x to all ranks: a tensor in place (same shape and dtype everywhere), a plain value\n" +
 				"as the result (what the other ranks pass is ignored). Returns src's x. In backward, src gets the sum\n" +
 				"of the gradients and the others zeros. A plain value is waited for even with async_op, because its\n" +
-				"size must arrive first: the Work returned is already done.",
-			Fn: w.withRank("src", broadcastTo),
-		},
+				"size must arrive first: the Work returned is already done."},
 		{
 			Sig: `reduce(t: Tensor | number, dst: int = 0, op: string = "sum", async_op: bool = False, group: Group = None, timeout: number = None) -> Tensor | number | Work`,
 			Doc: "Like all_reduce, but only rank dst gets the result, in place; the tensors of the other ranks keep\n" +

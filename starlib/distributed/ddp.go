@@ -141,16 +141,13 @@ func wrappers(w *World) []*starlib.Def {
 				"in the run's home: memory holds of them what there is room for, and the bits are the same.",
 			Fn: w.fsdp,
 		},
-		{
-			Sig: `zero(optimizer: Optimizer, group: Group = None, timeout: number = None) -> Optimizer`,
+		{Sig: `zero(optimizer: Optimizer, group: Group = None, timeout: number = None) -> Optimizer`, Fn: w.inGroup(newZero),
 			Doc: "The optimizer, whose state is divided among the ranks of the group from now on (stage 1 of ZeRO): each\n" +
 				"rank keeps the moments of a part of the parameters, updates that part in step(), and gets the parts of\n" +
 				"the others. step() is then a collective. The result has the same bits as without zero. Parameters, state and,\n" +
 				"in each step, gradients and learning rates must be the same on all ranks; where they differ, every rank\n" +
 				"gets an error. A checkpoint has the whole state: any number of ranks restores it, divided or not.\n" +
-				"optim.lbfgs cannot be divided.",
-			Fn: w.inGroup(newZero),
-		},
+				"optim.lbfgs cannot be divided."},
 		{
 			Sig: `unwrap(module: Module | DDP | FSDP) -> Module`,
 			Doc: "The module inside a DDP or FSDP, or the module itself.",

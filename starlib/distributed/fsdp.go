@@ -231,35 +231,20 @@ var fsdpMethods = &starlib.Methods{
 	Type: "FSDP",
 	Doc:  "A module whose parameters are divided among the ranks; otherwise it behaves like the module.",
 	Defs: []*starlib.Def{
-		{
-			Sig: `parameters() -> list`,
-			Doc: "This rank's elements of each parameter, one-dimensional; some are empty.\nMake optimizers from them.",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).parameters(false), nil },
-		},
-		{
-			Sig: `named_parameters() -> list`,
-			Doc: `Pairs of a name, such as "0.weight", and this rank's part of the parameter.`,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).parameters(true), nil },
-		},
-		{
-			Sig: `state(rank0_only: bool = False) -> dict`,
+		{Sig: `parameters() -> list`, Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).parameters(false), nil },
+			Doc: "This rank's elements of each parameter, one-dimensional; some are empty.\nMake optimizers from them."},
+		{Sig: `named_parameters() -> list`, Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).parameters(true), nil },
+			Doc: `Pairs of a name, such as "0.weight", and this rank's part of the parameter.`},
+		{Sig: `state(rank0_only: bool = False) -> dict`, Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).whole(c) },
 			Doc: "A dict from names to all parameters and buffers, whole: copies, gathered from the ranks, for\n" +
 				"checkpoint.save_file and load_state. Every rank of the group calls it; with rank0_only all but the group's\n" +
-				"first get an empty dict.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).whole(c) },
-		},
-		{
-			Sig: `load_state(dict: dict, strict: bool = True) -> list`,
+				"first get an empty dict."},
+		{Sig: `load_state(dict: dict, strict: bool = True) -> list`, Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).load(c) },
 			Doc: "Copies whole tensors into the parameters, of which each rank keeps its part, and buffers of the same names, as\n" +
-				"load_state of a module does. Every rank must pass the same ones.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).load(c) },
-		},
-		{
-			Sig: `clip_grad_norm(max_norm: number) -> float`,
+				"load_state of a module does. Every rank must pass the same ones."},
+		{Sig: `clip_grad_norm(max_norm: number) -> float`, Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).clip(c) },
 			Doc: "Scales the gradients so that their total 2-norm, over all ranks, is at most max_norm, and returns the norm\n" +
-				"before scaling. If that is infinite or NaN, the gradients stay as they are. Every rank of the group calls it.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).clip(c) },
-		},
+				"before scaling. If that is infinite or NaN, the gradients stay as they are. Every rank of the group calls it."},
 		{
 			Sig: `set_sync(on: bool)`,
 			Doc: "Sets whether backward averages the gradients; otherwise each rank accumulates all of them, which takes the\n" +

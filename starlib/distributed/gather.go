@@ -32,18 +32,12 @@ func exchanges(w *World) []*starlib.Def {
 				return gather(g, c, ctx, dst)
 			}),
 		},
-		{
-			Sig: `scatter(values: iterable = None, src: int = 0, group: Group = None, timeout: number = None)`,
+		{Sig: `scatter(values: iterable = None, src: int = 0, group: Group = None, timeout: number = None)`, Fn: w.withRank("src", scatter),
 			Doc: "Gives each rank its entry of src's list: tensors of one shape and dtype, or plain values. src must pass\n" +
-				"exactly one entry per rank, and the other ranks None.",
-			Fn: w.withRank("src", scatter),
-		},
-		{
-			Sig: `reduce_scatter(tensors: iterable, op: string = "sum", group: Group = None, timeout: number = None) -> Tensor`,
+				"exactly one entry per rank, and the other ranks None."},
+		{Sig: `reduce_scatter(tensors: iterable, op: string = "sum", group: Group = None, timeout: number = None) -> Tensor`, Fn: w.inGroup(reduceScatter),
 			Doc: "Combines the ranks' lists entry by entry and gives each rank its own entry. A list has one tensor\n" +
-				"per rank; their sizes may differ. In backward the gradients are gathered.",
-			Fn: w.inGroup(reduceScatter),
-		},
+				"per rank; their sizes may differ. In backward the gradients are gathered."},
 		{
 			Sig: `all_to_all(t: Tensor | iterable, out_splits: iterable = None, in_splits: iterable = None, group: Group = None, timeout: number = None) -> Tensor | list`,
 			Doc: "Splits t along dimension 0, sends each rank its part and returns the parts received, in rank order.\n" +

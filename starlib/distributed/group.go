@@ -119,35 +119,23 @@ type groups struct {
 
 func (gs *groups) defs() []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `new_group(ranks: iterable, backend: string = None, timeout: number = None) -> Group`,
+		{Sig: `new_group(ranks: iterable, backend: string = None, timeout: number = None) -> Group`, Fn: gs.newGroup,
 			Doc: "A group of these ranks of the world, in this order. Every rank of the world must call it with the same\n" +
 				"ranks and the same backend; those outside the group get it too, with rank -1. Groups may\n" +
 				"overlap. backend names another backend than the run's for the group's collectives and messages, such\n" +
-				"as \"gloo\": a plugin that is not found, or cannot run here, is an error on all ranks.",
-			Fn: gs.newGroup,
-		},
-		{
-			Sig: `init_process_group(backend: string = None, timeout: number = None)`,
+				"as \"gloo\": a plugin that is not found, or cannot run here, is an error on all ranks."},
+		{Sig: `init_process_group(backend: string = None, timeout: number = None)`, Fn: gs.initProcessGroup,
 			Doc: "Chooses another backend than the run's for everything that follows. drun has already connected the ranks, so a\n" +
 				"recipe that uses --backend does not need it. Every rank calls it once, with the same name, before\n" +
-				"anything else that needs other ranks.",
-			Fn: gs.initProcessGroup,
-		},
-		{
-			Sig: `destroy_process_group(group: Group, timeout: number = None)`,
+				"anything else that needs other ranks."},
+		{Sig: `destroy_process_group(group: Group, timeout: number = None)`, Fn: gs.destroyGroup,
 			Doc: "Ends a group that is no longer needed, and the plugins of its own backend, which would otherwise\n" +
 				"run until the run ends. All its ranks must call it, and wait for each other and for their calls in progress;\n" +
 				"on other ranks it does nothing. Afterwards the group, and whatever was made with it, cannot be used.\n" +
-				"The world cannot be destroyed: drun ends it.",
-			Fn: gs.destroyGroup,
-		},
-		{
-			Sig: `new_subgroups(size: int, timeout: number = None) -> Group`,
+				"The world cannot be destroyed: drun ends it."},
+		{Sig: `new_subgroups(size: int, timeout: number = None) -> Group`, Fn: gs.newSubgroups,
 			Doc: "Divides the world into groups of size consecutive ranks and returns this rank's. size must divide\n" +
-				"the world size.",
-			Fn: gs.newSubgroups,
-		},
+				"the world size."},
 		{
 			Sig: `new_subgroups_by_enumeration(ranks_per_subgroup_list: iterable, backend: string = None, timeout: number = None) -> Group`,
 			Doc: "Makes several groups at once from lists of ranks of the world, no rank in two of them, and returns this rank's;\n" +
@@ -168,21 +156,15 @@ func (gs *groups) defs() []*starlib.Def {
 				return gs.enumerated(c, parent, c.Arg("split_ranks"))
 			},
 		},
-		{
-			Sig: `local_group(timeout: number = None) -> Group`,
+		{Sig: `local_group(timeout: number = None) -> Group`, Fn: func(*starlib.Call) (starlark.Value, error) { return gs.local, nil },
 			Doc: "The group of the ranks on this rank's node, in the order of their local ranks. It does not wait for\n" +
-				"other ranks.",
-			Fn: func(*starlib.Call) (starlark.Value, error) { return gs.local, nil },
-		},
-		{
-			Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None, rank_offset: int = 0, backends: dict = None) -> struct`,
+				"other ranks."},
+		{Sig: `init_parallelism(model: int = 1, pipeline: int = 1, timeout: number = None, rank_offset: int = 0, backends: dict = None) -> struct`, Fn: gs.initParallelism,
 			Doc: "This rank's groups for tensor (mp), pipeline (pp) and data parallelism (dp), as a struct. The model\n" +
 				"dimension varies fastest, then pipeline, then data. Call it once; model · pipeline must divide the\n" +
 				"world size. With rank_offset the ranks below that number are left out, to serve parameters or data: all\n" +
 				"ranks call it, but these have rank -1 in each group, and only the others are divided. backends\n" +
-				"names other backends than the run's by dimension: {\"dp\": \"gloo\"}.",
-			Fn: gs.initParallelism,
-		},
+				"names other backends than the run's by dimension: {\"dp\": \"gloo\"}."},
 	}
 }
 

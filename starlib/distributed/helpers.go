@@ -23,62 +23,35 @@ import (
 
 func helpers(w *World) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `broadcast_tensors(tensors: iterable, src: int = 0, group: Group = None, timeout: number = None)`,
+		{Sig: `broadcast_tensors(tensors: iterable, src: int = 0, group: Group = None, timeout: number = None)`, Fn: w.withRank("src", broadcastTensors),
 			Doc: "Copies src's float and complex tensors to all ranks, in place; other tensors are left alone. Number,\n" +
-				"dtypes and shapes are compared first: if they differ, every rank gets an error.",
-			Fn: w.withRank("src", broadcastTensors),
-		},
-		{
-			Sig: `sync_grad(params: iterable, group: Group = None, timeout: number = None)`,
+				"dtypes and shapes are compared first: if they differ, every rank gets an error."},
+		{Sig: `sync_grad(params: iterable, group: Group = None, timeout: number = None)`, Fn: w.inGroup(syncGrad),
 			Doc: "Averages the .grad of every parameter, of any float dtype or complex64, over the ranks. A grad that\n" +
 				"is None on all ranks stays None; one that is None on some ranks only is an error that names the\n" +
-				"parameter.",
-			Fn: w.inGroup(syncGrad),
-		},
-		{
-			Sig: `sync_buffer(buffers: iterable, average: bool = True, group: Group = None, timeout: number = None)`,
+				"parameter."},
+		{Sig: `sync_buffer(buffers: iterable, average: bool = True, group: Group = None, timeout: number = None)`, Fn: w.inGroup(syncBuffer),
 			Doc: "Averages float and complex buffers over the ranks or, with average = False, copies the first rank's\n" +
-				"to all; integer buffers are left alone.",
-			Fn: w.inGroup(syncBuffer),
-		},
-		{
-			Sig: `average_metrics(metrics: dict, count: number = 1.0, group: Group = None, timeout: number = None) -> dict`,
+				"to all; integer buffers are left alone."},
+		{Sig: `average_metrics(metrics: dict, count: number = 1.0, group: Group = None, timeout: number = None) -> dict`, Fn: w.inGroup(averageMetrics),
 			Doc: "The mean of every metric over the ranks, weighted by each rank's count, in float64. All ranks must pass\n" +
-				"the same keys; a total count of 0 is an error.",
-			Fn: w.inGroup(averageMetrics),
-		},
-		{
-			Sig: `reduce_dict(d: dict, average: bool = True, group: Group = None, timeout: number = None) -> dict`,
+				"the same keys; a total count of 0 is an error."},
+		{Sig: `reduce_dict(d: dict, average: bool = True, group: Group = None, timeout: number = None) -> dict`, Fn: w.inGroup(reduceDict),
 			Doc: "The mean (or sum) of every number over the ranks, with sorted keys, on the group's first rank; the\n" +
 				"other ranks get None. Floats are added in float64; a sum of integers is an exact integer. All ranks\n" +
-				"pass the same keys.",
-			Fn: w.inGroup(reduceDict),
-		},
-		{
-			Sig: `shared_random_seed(group: Group = None, timeout: number = None) -> int`,
+				"pass the same keys."},
+		{Sig: `shared_random_seed(group: Group = None, timeout: number = None) -> int`, Fn: w.inGroup(sharedRandomSeed),
 			Doc: "An integer from 0 to 2³¹ - 1, the same on all ranks and different in each call. It is derived from\n" +
-				"the run's seed.",
-			Fn: w.inGroup(sharedRandomSeed),
-		},
-		{
-			Sig: `master_first(fn: callable, timeout: number = None)`,
+				"the run's seed."},
+		{Sig: `master_first(fn: callable, timeout: number = None)`, Fn: func(c *starlib.Call) (starlark.Value, error) { return masterFirst(w, c, w.all) },
 			Doc: "Calls fn() on rank 0 and, once it has returned there, on the other ranks; returns fn's value. If it\n" +
-				"fails on rank 0, the other ranks get that error.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return masterFirst(w, c, w.all) },
-		},
-		{
-			Sig: `local_master_first(fn: callable, timeout: number = None)`,
+				"fails on rank 0, the other ranks get that error."},
+		{Sig: `local_master_first(fn: callable, timeout: number = None)`, Fn: func(c *starlib.Call) (starlark.Value, error) { return masterFirst(w, c, w.local) },
 			Doc: "Like master_first, but on the first rank of each node; only the other ranks of that node wait for\n" +
-				"it. For work that is done once per node, such as filling a cache.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return masterFirst(w, c, w.local) },
-		},
-		{
-			Sig: `read_file(path: string, timeout: number = None) -> bytes`,
+				"it. For work that is done once per node, such as filling a cache."},
+		{Sig: `read_file(path: string, timeout: number = None) -> bytes`, Fn: func(c *starlib.Call) (starlark.Value, error) { return readFile(w, c) },
 			Doc: "A file's contents, read once on rank 0 and given to all ranks. If it cannot be read, every rank gets\n" +
-				"the same error.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return readFile(w, c) },
-		},
+				"the same error."},
 	}
 }
 

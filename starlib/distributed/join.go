@@ -42,17 +42,14 @@ type joinable interface {
 
 func unevenInputs(w *World) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `join(fn: callable, *objects, divide_by_initial_world_size: bool = True, throw_on_early_termination: bool = False, timeout: number = None) -> any`,
+		{Sig: `join(fn: callable, *objects, divide_by_initial_world_size: bool = True, throw_on_early_termination: bool = False, timeout: number = None) -> any`, Fn: w.join,
 			Doc: "Calls fn, which trains on this rank's batches, and returns its value; the ranks may have different numbers of\n" +
 				"batches. A rank that has finished takes part, with gradients of 0, in what the objects exchange on the others,\n" +
 				"until all have finished. Then all ranks get the parameters, buffers and optimizer state of one that trained to\n" +
 				"the end. objects are the dist.ddp modules that fn trains, the optimizers of their parameters, a dist.join_hook\n" +
 				"for each other kind of collective that fn makes, and what else has state that should stay equal, such as averages\n" +
 				"of parameters. Averages divide by the number of all ranks or, if divide_by_initial_world_size is False, of those\n" +
-				"that still train. With throw_on_early_termination it is an error on all ranks that one finishes before others.",
-			Fn: w.join,
-		},
+				"that still train. With throw_on_early_termination it is an error on all ranks that one finishes before others."},
 		{
 			Sig: `join_hook(main_hook: callable, post_hook: callable = None, group: Group = None) -> JoinHook`,
 			Doc: "For dist.join: other ranks call notify() before collectives of the recipe's own, and a rank that has finished\n" +

@@ -27,13 +27,10 @@ func parallelLayers(w *World) []*starlib.Def {
 				"In backward the gradient of the input is summed over the ranks. The initial values are those of nn.linear.",
 			Fn: w.inGroup(columnLinear),
 		},
-		{
-			Sig: `row_linear(i: int, o: int, bias: bool = True, input_is_parallel: bool = True, group: Group = None, timeout: number = None) -> Module`,
+		{Sig: `row_linear(i: int, o: int, bias: bool = True, input_is_parallel: bool = True, group: Group = None, timeout: number = None) -> Module`, Fn: w.inGroup(rowLinear),
 			Doc: "nn.linear(i, o) divided over the n ranks of the group by inputs: weight (o, i/n), and the whole bias. The\n" +
 				"input is this rank's part, (…, i/n), as from column_linear, or with input_is_parallel = False the whole; the\n" +
-				"output (…, o) is summed over the ranks. The initial values are those of nn.linear.",
-			Fn: w.inGroup(rowLinear),
-		},
+				"output (…, o) is summed over the ranks. The initial values are those of nn.linear."},
 		parallelEmbedding(w), parallelize(w),
 	}
 }

@@ -25,18 +25,12 @@ func pointToPoint(w *World) []*starlib.Def {
 		})
 	}
 	return []*starlib.Def{
-		{
-			Sig: `send(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None)`,
+		{Sig: `send(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None)`, Fn: send(false),
 			Doc: "Sends a tensor or plain value to rank dst. It may return before dst receives it. A message that dst never receives\n" +
 				"is an error once all ranks have returned from main, or when the group is destroyed. Messages are matched\n" +
-				"by sender and tag; different tags may be received in any order.",
-			Fn: send(false),
-		},
-		{
-			Sig: `isend(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
-			Doc: "Like send, but does not wait: x is copied, and wait() of the returned Work waits.",
-			Fn:  send(true),
-		},
+				"by sender and tag; different tags may be received in any order."},
+		{Sig: `isend(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`, Fn: send(true),
+			Doc: "Like send, but does not wait: x is copied, and wait() of the returned Work waits."},
 		{
 			Sig: `recv(src: int, tag: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "The next message from rank src with this tag. It waits as long as the sender is alive, or for\n" +

@@ -76,23 +76,14 @@ func (gs *groups) backendsOf(c *starlib.Call, dimension func(name string) string
 // tensorParallelism has the building blocks of tensor-parallel layers.
 func tensorParallelism(w *World) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `copy_to_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
-			Doc: "Tensor parallelism: x itself; in backward its gradient is summed over the group.",
-			Fn:  w.inGroup(copyToGroupOf),
-		},
-		{
-			Sig: `reduce_from_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`,
+		{Sig: `copy_to_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`, Fn: w.inGroup(copyToGroupOf),
+			Doc: "Tensor parallelism: x itself; in backward its gradient is summed over the group."},
+		{Sig: `reduce_from_group(x: Tensor, group: Group = None, timeout: number = None) -> Tensor`, Fn: w.inGroup(reduceFromGroup),
 			Doc: "Tensor parallelism: the sum of x over the group. In backward its gradient is passed to every rank\n" +
-				"unchanged.",
-			Fn: w.inGroup(reduceFromGroup),
-		},
-		{
-			Sig: `shard(t: Tensor, dim: int, group: Group = None) -> Tensor`,
+				"unchanged."},
+		{Sig: `shard(t: Tensor, dim: int, group: Group = None) -> Tensor`, Fn: func(c *starlib.Call) (starlark.Value, error) { return shardOf(w, c) },
 			Doc: "This rank's part of t along dimension dim, as a copy. The group's size must divide the size of that\n" +
-				"dimension.",
-			Fn: func(c *starlib.Call) (starlark.Value, error) { return shardOf(w, c) },
-		},
+				"dimension."},
 	}
 }
 

@@ -125,8 +125,7 @@ func (s *rpc) defs() []*starlib.Def {
 				return s.ask(c, c.Int("to"), try.To(s.named(c, keepResult)))
 			},
 		},
-		{
-			Sig: `serve(order: string = "rank", timeout: number = None)`,
+		{Sig: `serve(order: string = "rank", timeout: number = None)`, Fn: s.serve,
 			Doc: "Executes other ranks' calls until all ranks of the world are in serve and have the answers to their own\n" +
 				"calls, with rpc_async before it, too; every rank calls it. Ranks\n" +
 				"take part in the calls of each other only here. order = \"rank\" takes one call of each rank in turn,\n" +
@@ -134,9 +133,7 @@ func (s *rpc) defs() []*starlib.Def {
 				"recipe computes is then the same each time. order = \"arrival\" takes calls as they come: no rank\n" +
 				"waits for a slower one, but the order, and so the bits, may differ from run to run, which a line on\n" +
 				"the console says. Functions that themselves call serving ranks need it. timeout bounds the wait for\n" +
-				"the next call; without it serve waits as long as the other ranks live.",
-			Fn: s.serve,
-		},
+				"the next call; without it serve waits as long as the other ranks live."},
 	}
 }
 

@@ -38,11 +38,8 @@ var workMethods = &starlib.Methods{
 	Doc: "A call in progress. It completes even if it is dropped. Its tensor is in use until the call is done: it may be\n" +
 		"read and dropped, but whatever is written to it meanwhile may be lost, or end up in the result.",
 	Defs: []*starlib.Def{
-		{
-			Sig: `wait()`,
-			Doc: "Waits until the call is done, and returns its result, each time the same.",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*Work).result() },
-		},
+		{Sig: `wait()`, Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*Work).result() },
+			Doc: "Waits until the call is done, and returns its result, each time the same."},
 		{
 			Sig: `done() -> bool`,
 			Doc: "Whether wait() would return at once.",

@@ -18,16 +18,10 @@ func (k *maker) recurrents() []*starlib.Def {
 		"A state has shape (num_layers, n, hidden_size), with twice as many layers if bidirectional; it is zeros by default. lengths, a list or tensor of n numbers from 1 to t, are the sequences' lengths: beyond its length a sequence's outputs are 0 and its state does not change, and the backward direction begins at its end, as with PyTorch's packed sequences. " +
 		"dropout is applied between layers, in training. Parameters are named weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_ih_l0_reverse, … and drawn from ±1/√hidden_size."
 	return []*starlib.Def{
-		{
-			Sig: "lstm(" + settings + ") -> Module",
-			Doc: "Long short-term memory (Hochreiter, Schmidhuber 1997), with PyTorch's gates in the order i, f, g, o. Its state is a pair (h, c)." + shapes,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.recurrent(c, "lstm", tensor.LSTM) },
-		},
-		{
-			Sig: "gru(" + settings + ") -> Module",
-			Doc: "Gated recurrent units (Cho et al. 2014), with PyTorch's gates in the order r, z, n: r scales the hidden sum of n, its bias included." + shapes,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.recurrent(c, "gru", tensor.GRU) },
-		},
+		{Sig: "lstm(" + settings + ") -> Module", Fn: func(c *starlib.Call) (starlark.Value, error) { return k.recurrent(c, "lstm", tensor.LSTM) },
+			Doc: "Long short-term memory (Hochreiter, Schmidhuber 1997), with PyTorch's gates in the order i, f, g, o. Its state is a pair (h, c)." + shapes},
+		{Sig: "gru(" + settings + ") -> Module", Fn: func(c *starlib.Call) (starlark.Value, error) { return k.recurrent(c, "gru", tensor.GRU) },
+			Doc: "Gated recurrent units (Cho et al. 2014), with PyTorch's gates in the order r, z, n: r scales the hidden sum of n, its bias included." + shapes},
 		{
 			Sig: "rnn(" + settings + `, nonlinearity: string = "tanh") -> Module`,
 			Doc: "Elman's recurrent layer (1990): h = tanh(W·x + b + U·h + d), or relu." + shapes,

@@ -43,16 +43,10 @@ func (k *maker) transformers() []*starlib.Def {
 				return k.multiHead(size(c, "embed_dim"), size(c, "num_heads"), probability(c, "dropout"), c.Bool("bias"), c.Bool("batch_first")), nil
 			},
 		},
-		{
-			Sig: "transformer_encoder_layer(" + blocks + ") -> Module",
-			Doc: `A block of a transformer: self-attention and two linear layers, each with dropout, a residual and layer_norm after it, or before it with norm_first. activation is "relu" or "gelu". Called as m(src, src_mask, src_key_padding_mask, is_causal) with (l, n, d_model), or (n, l, d_model) with batch_first. Parameters are named as PyTorch's: self_attn, linear1, linear2, norm1, norm2.` + masks,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.block(c, false) },
-		},
-		{
-			Sig: "transformer_decoder_layer(" + blocks + ") -> Module",
-			Doc: "A block of a transformer with attention to a memory between self-attention and the linear layers: called as m(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal); otherwise as transformer_encoder_layer. Parameters are named as PyTorch's: self_attn, multihead_attn, linear1, linear2, norm1, norm2, norm3." + masks,
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return k.block(c, true) },
-		},
+		{Sig: "transformer_encoder_layer(" + blocks + ") -> Module", Fn: func(c *starlib.Call) (starlark.Value, error) { return k.block(c, false) },
+			Doc: `A block of a transformer: self-attention and two linear layers, each with dropout, a residual and layer_norm after it, or before it with norm_first. activation is "relu" or "gelu". Called as m(src, src_mask, src_key_padding_mask, is_causal) with (l, n, d_model), or (n, l, d_model) with batch_first. Parameters are named as PyTorch's: self_attn, linear1, linear2, norm1, norm2.` + masks},
+		{Sig: "transformer_decoder_layer(" + blocks + ") -> Module", Fn: func(c *starlib.Call) (starlark.Value, error) { return k.block(c, true) },
+			Doc: "A block of a transformer with attention to a memory between self-attention and the linear layers: called as m(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal); otherwise as transformer_encoder_layer. Parameters are named as PyTorch's: self_attn, multihead_attn, linear1, linear2, norm1, norm2, norm3." + masks},
 		{
 			Sig: "rotary_embedding(x: Tensor, base: number = 10000.0, offset: int = 0, interleaved: bool = False) -> Tensor",
 			Doc: "Rotates pairs of elements of queries or keys x (…, length, d), d even, by angles that grow with the position: pair i of position p by p·base^(-2i/d) (Su et al. 2021). Pairs are (i, i + d/2), as in Hugging Face's LLaMA weights, or with interleaved (2i, 2i + 1), as in the paper. offset is the first position.",

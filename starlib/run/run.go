@@ -66,8 +66,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 			"restart_count": starlark.MakeInt(info.RestartCount),
 		},
 		Defs: []*starlib.Def{
-			{
-				Sig: `params(**defaults) -> struct`,
+			{Sig: `params(**defaults) -> struct`, Fn: r.params,
 				Doc: "Declares the recipe's parameters with their defaults and returns their values as a struct.\n" +
 					"`-p name=value` on the command line overrides a default and is parsed as the default's type\n" +
 					"(int, float, bool, string, list; None takes anything), `--params FILE` does so for values in a JSON or\n" +
@@ -76,40 +75,26 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 					"run.param give a default its choices and a help text. Parameters are declared at the top level;\n" +
 					"a name has at most 200 bytes. One whose name contains the word key, token, password or secret is\n" +
 					"redacted in the history and in what is shown, unless `drun run --keep-secrets`.",
-				TopLevel: true,
-				Fn:       r.params,
-			},
-			{
-				Sig: `log(metrics: dict = None, step: int = None, all_ranks: bool = False, exact: bool = True, **named)`,
+				TopLevel: true},
+			{Sig: `log(metrics: dict = None, step: int = None, all_ranks: bool = False, exact: bool = True, **named)`, Fn: r.log,
 				Doc: "Records metrics: numbers or one-element tensors, NaN and infinities included.\n" +
 					"step defaults to a counter for each name. Only rank 0 records, unless all_ranks.\n" +
 					"A name has at most 200 bytes.\n" +
-					"exact = False marks values that will differ when the run is repeated, such as timings.",
-				Fn: r.log,
-			},
-			{
-				Sig: `require(metric: string, op: string, value: number, abort: bool = False)`,
+					"exact = False marks values that will differ when the run is repeated, such as timings."},
+			{Sig: `require(metric: string, op: string, value: number, abort: bool = False)`, Fn: r.require,
 				Doc: "Requires that a metric's last recorded value, when the recipe ends, satisfies a comparison with a number:\n" +
 					"op is one of < <= > >= == !=. If it does not, or is NaN, or was never recorded, the run fails with\n" +
 					"exit code 8; its results are kept. abort = True requires it of the metric's current value and of\n" +
-					"each one logged from now on, and ends the run at the first that fails.",
-				Fn: r.require,
-			},
-			{
-				Sig: `watch_nan(abort: bool = True)`,
+					"each one logged from now on, and ends the run at the first that fails."},
+			{Sig: `watch_nan(abort: bool = True)`, Fn: r.watchNaN,
 				Doc: "From now on, looks for NaN in the results of operations that record gradients, of the steps of their\n" +
 					"backward passes and of optimizers, and for infinities computed from finite values. The first one ends\n" +
 					"the run with exit code 8, and the error names it and its line in the recipe; abort = False adds a note instead.\n" +
 					"Operations without gradients are not checked: those in place (add_, mul_, …), those in\n" +
 					"tensor.no_grad, and those on tensors that need none; run.require fails if a metric is NaN.\n" +
-					"It costs about as much as reading each result once more; without the call it costs nothing.",
-				Fn: r.watchNaN,
-			},
-			{
-				Sig: `tag(*names)`,
-				Doc: "Labels the run; `drun runs` shows the labels. A label has at most 200 bytes.",
-				Fn:  r.tag,
-			},
+					"It costs about as much as reading each result once more; without the call it costs nothing."},
+			{Sig: `tag(*names)`, Fn: r.tag,
+				Doc: "Labels the run; `drun runs` shows the labels. A label has at most 200 bytes."},
 			{
 				Sig: `note(text: string)`,
 				Doc: "Adds a note of at most 1 MiB to the run.",
@@ -123,12 +108,9 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 					return nil, nil
 				},
 			},
-			{
-				Sig: `progress(items: iterable, label: string = "") -> iterable`,
+			{Sig: `progress(items: iterable, label: string = "") -> iterable`, Fn: r.progress,
 				Doc: "The same items. While a loop iterates over them, rank 0's progress is shown as a bar on a terminal,\n" +
-					"and by drun show and drun logs --follow elsewhere.",
-				Fn: r.progress,
-			},
+					"and by drun show and drun logs --follow elsewhere."},
 			{
 				Sig: `should_stop() -> bool`,
 				Doc: "Whether a signal has asked the run to stop. It is a collective, with the same answer on all ranks. A recipe\n" +

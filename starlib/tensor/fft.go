@@ -44,16 +44,10 @@ func fftDefs(ctx *tensor.Context) []*starlib.Def {
 			"rfft along the last dimension of dim, and fft along the others."+fft2Doc, severalDims, realFourier),
 		fourier(`irfft2(x: Tensor, imag: Tensor, s: tuple | list = None, dim: tuple | list = (-2, -1), norm: string = "backward") -> Tensor`,
 			"The inverse of rfft2. By default the last size is even: 2 (size - 1).", severalDims, inverseRealFourier),
-		{
-			Sig: "fftfreq(n: int, d: number = 1.0) -> Tensor",
-			Doc: "The frequencies of the n results of fft, in cycles per unit of the spacing d: 0, 1, …, and in the second half the negative ones …, -2, -1, all divided by d·n. float32 of shape (n,).",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return frequencies(ctx, c, false) },
-		},
-		{
-			Sig: "rfftfreq(n: int, d: number = 1.0) -> Tensor",
-			Doc: "The frequencies of the n//2 + 1 results of rfft: 0, 1, …, divided by d·n. float32 of shape (n//2 + 1,).",
-			Fn:  func(c *starlib.Call) (starlark.Value, error) { return frequencies(ctx, c, true) },
-		},
+		{Sig: "fftfreq(n: int, d: number = 1.0) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) { return frequencies(ctx, c, false) },
+			Doc: "The frequencies of the n results of fft, in cycles per unit of the spacing d: 0, 1, …, and in the second half the negative ones …, -2, -1, all divided by d·n. float32 of shape (n,)."},
+		{Sig: "rfftfreq(n: int, d: number = 1.0) -> Tensor", Fn: func(c *starlib.Call) (starlark.Value, error) { return frequencies(ctx, c, true) },
+			Doc: "The frequencies of the n//2 + 1 results of rfft: 0, 1, …, divided by d·n. float32 of shape (n//2 + 1,)."},
 		shifted("fftshift", "Rolls dimensions by half their sizes, so that the frequency 0 is in the middle; all dimensions, or those of dim.", func(n int) int { return n / 2 }),
 		shifted("ifftshift", "Undoes fftshift.", func(n int) int { return -(n / 2) }),
 	}

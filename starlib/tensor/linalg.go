@@ -39,11 +39,8 @@ var linalgDefs = []*starlib.Def{
 	},
 	ofMatrix("inv(a: Tensor) -> Tensor", "The inverse of square matrices; a singular one is an error.", linalg.Inv),
 	ofMatrix("det(a: Tensor) -> Tensor", "The determinant of square matrices (…, n, n): shape (…).", linalg.Det),
-	{
-		Sig: "slogdet(a: Tensor) -> (sign, logabsdet)",
-		Doc: "The sign (-1, 0, 1) of the determinant of square matrices and the logarithm of its magnitude, both of shape (…). The sign has no gradient.",
-		Fn:  func(c *starlib.Call) (starlark.Value, error) { return pair(linalg.SlogDet(Arg(c, "a"))) },
-	},
+	{Sig: "slogdet(a: Tensor) -> (sign, logabsdet)", Fn: func(c *starlib.Call) (starlark.Value, error) { return pair(linalg.SlogDet(Arg(c, "a"))) },
+		Doc: "The sign (-1, 0, 1) of the determinant of square matrices and the logarithm of its magnitude, both of shape (…). The sign has no gradient."},
 	{
 		Sig: "cholesky(a: Tensor, *, upper: bool = False) -> Tensor",
 		Doc: "The lower triangular l with a = l·lᵀ. It reads the lower triangle of a, which must be positive definite; with upper the upper one, and gives lᵀ.",
