@@ -112,8 +112,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 		Name: "checkpoint",
 		Doc:  "Saving and restoring a recipe's state, and files of weights.",
 		Defs: append([]*starlib.Def{
-			{
-				Sig: `save(state: dict, step: int, score: number = None, memory: bool = False)`,
+			{Sig: `save(state: dict, step: int, score: number = None, memory: bool = False)`,
 				Doc: "Saves a state: a dict from names to modules, optimizers, loaders, generators, tensors or plain\n" +
 					"values. Every rank must call it with the same step. The checkpoint exists once the parts of all ranks\n" +
 					"are durable; after a crash before that, the previous one is the newest. save returns once the\n" +
@@ -139,10 +138,8 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 					err := store.Save(int64(step), score, c.Bool("memory"), part)
 					runtime.KeepAlive(part) // and with it the memory of its tensors
 					return nil, err
-				},
-			},
-			{
-				Sig: `restore(state: dict, step: int | string = "last", strict: bool = True) -> int`,
+				}},
+			{Sig: `restore(state: dict, step: int | string = "last", strict: bool = True) -> int`,
 				Doc: "Restores a state in place, on every rank: tensors, also those in lists, dicts, tuples and structs, get the saved\n" +
 					"values; lists and dicts get the saved items; other plain values are put back into the dict. Returns\n" +
 					"the step, or None when there is nothing to restore.\n" +
@@ -179,8 +176,7 @@ func Module(rank *starlib.Rank, ctx *tensor.Context, store Store, always []Named
 						store.Say(found.line(step, notes))
 					}
 					return starlark.MakeInt64(found.Step), nil
-				},
-			},
+				}},
 		}, files(rank, ctx)...),
 	}
 }

@@ -20,8 +20,7 @@ import (
 // files are the builtins that exchange weights with other programs.
 func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `save_file(state: dict | Module | DDP | FSDP, path: string) -> string`,
+		{Sig: `save_file(state: dict | Module | DDP | FSDP, path: string) -> string`,
 			Doc: "Writes the tensors of a module, its weights, or of a dict of modules, tensors and such dicts, into a file that\n" +
 				"other programs read: path ends in .safetensors or .npz, and is in the run's own folder\n" +
 				"<home>/outputs/<run id>. Returns the full path. Names are those of PyTorch's state_dict: \"model.0.weight\"\n" +
@@ -41,10 +40,8 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 					try.Ok(rank.Outputs.Write(name, func(out io.Writer) error { return format.Write(out, w.tensors) }))
 				}
 				return starlark.String(path), nil
-			},
-		},
-		{
-			Sig: `load_file(path: string) -> dict`,
+			}},
+		{Sig: `load_file(path: string) -> dict`,
 			Doc: "The tensors of a .safetensors or .npz file by name, in the order of the file, for load_state. The path is\n" +
 				"looked up beneath the run's own folder of outputs, the recipe's folder and the --data folders; a name that\n" +
 				"is found both in the outputs and elsewhere is an error: give the full path instead. int16 and uint16 become int32,\n" +
@@ -57,8 +54,7 @@ func files(rank *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 				tensors, err := format.Read(ctx, file)
 				try.FailIf(err != nil, "%s: %w", name, err)
 				return tensors, nil
-			},
-		},
+			}},
 	}
 }
 

@@ -85,8 +85,7 @@ func benchmarks(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
 		{Sig: "mnist(path: string, train: bool = True) -> Dataset", Fn: func(c *starlib.Call) (starlark.Value, error) { return mnist(r, ctx, c) },
 			Doc: "MNIST, or a set in its format, from a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte (or t10k-...), compressed with gzip or not. x has shape (images, 1, height, width)." + shared},
-		{
-			Sig: "cifar10(path: string, train: bool = True) -> Dataset",
+		{Sig: "cifar10(path: string, train: bool = True) -> Dataset",
 			Doc: "CIFAR-10's binary version, from a folder with data_batch_1.bin to data_batch_5.bin and test_batch.bin. x has shape (images, 3, 32, 32)." + shared,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				names := []string{"test_batch.bin"}
@@ -97,10 +96,8 @@ func benchmarks(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 					}
 				}
 				return cifar(r.Files, ctx, c, names, 1, 0, 10)
-			},
-		},
-		{
-			Sig: `cifar100(path: string, train: bool = True, labels: string = "fine") -> Dataset`,
+			}},
+		{Sig: `cifar100(path: string, train: bool = True, labels: string = "fine") -> Dataset`,
 			Doc: "CIFAR-100's binary version, from a folder with train.bin and test.bin; labels: the 100 \"fine\" classes or the 20 \"coarse\" ones. x has shape (images, 3, 32, 32)." + shared,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				name := "test.bin"
@@ -114,7 +111,6 @@ func benchmarks(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 					return cifar(r.Files, ctx, c, []string{name}, 2, 0, 20)
 				}
 				return nil, errors.New("labels: want \"fine\" or \"coarse\"")
-			},
-		},
+			}},
 	}
 }

@@ -165,25 +165,21 @@ func padCollate(ctx *tensor.Context, c *starlib.Call) (starlark.Value, error) {
 
 func batching(ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: "collate(samples: iterable) -> any",
+		{Sig: "collate(samples: iterable) -> any",
 			Doc: "Makes a batch of a list of samples, as data.loader does when samples are not rows of a tensor: tensors are stacked, numbers become a tensor, tuples and dicts are collated item by item, and other values, such as strings, stay a list.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				samples := samplesOf(c)
 				return collate(ctx, samples)
-			},
-		},
+			}},
 		{Sig: "pad_collate(samples: iterable, padding_value: number = 0) -> tuple", Fn: func(c *starlib.Call) (starlark.Value, error) { return padCollate(ctx, c) },
 			Doc: "Makes a batch of samples (x, y), or x alone, whose x are sequences of different lengths, shape (length, ...): (x, y, lengths), or (x, lengths). x has shape (samples, longest, ...), padded with padding_value; lengths is int64, and is what nn.lstm(...)(x, lengths = ...) takes. Use it as data.loader(ds, batch, collate = data.pad_collate)."},
-		{
-			Sig: "pad_sequence(sequences: iterable, batch_first: bool = False, padding_value: number = 0) -> Tensor",
+		{Sig: "pad_sequence(sequences: iterable, batch_first: bool = False, padding_value: number = 0) -> Tensor",
 			Doc: "Joins sequences of different lengths, shape (length, ...), into one tensor: shape (longest, sequences, ...), or (sequences, longest, ...) with batch_first, padded with padding_value.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				list := try.To(startensor.List(c.Arg("sequences")))
 				try.FailIf(len(list) == 0, "argument sequences: the list is empty")
 				t, _ := padded(ctx, list, paddingValue(c), !c.Bool("batch_first"))
 				return (*startensor.Value)(t), nil
-			},
-		},
+			}},
 	}
 }

@@ -38,14 +38,12 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 		Doc:   "Readers, datasets and loaders. Files are looked up in the recipe's folder, then in the --data folders; files compressed with gzip or zstd are decompressed, whatever their name. In a run over several nodes, a file that differs between them is an error, unless per_rank = True says that each rank reads one of its own.",
 		Types: []*starlib.Methods{datasetMethods, loaderMethods, samplerType, tableMethods, transformMethods, streamType, tokenizerMethods},
 		Defs: append([]*starlib.Def{
-			{
-				Sig: "csv(path: string, label: int | string = None, delimiter: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None, per_rank: bool = False) -> Dataset",
+			{Sig: "csv(path: string, label: int | string = None, delimiter: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None, per_rank: bool = False) -> Dataset",
 				Doc: "A file of comma-separated numbers, one sample a line; a first line without numbers is a header and is skipped. label is the column of the labels; negative numbers count from the end. x: float32, shape (lines, columns); y: int64, or float32 if a label is not an integer, shape (lines,); None without label. delimiter separates the fields: by default a comma, or a tab in .tsv. A line of another length or a field that is not a number is an error that names file, line and column.\nlabel may be a name in the header. columns, categories and missing are for files with text and missing cells: they work as in data.table(path).dataset(), and label is then a name.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					notePerRank(r, c)
 					return readCSV(r, ctx, c)
-				},
-			},
+				}},
 			reader("npy(path: string) -> Tensor", "An array in NumPy's format. int16 and uint16 become int32, uint32 and uint64 become int64.",
 				func(path string) (starlark.Value, error) {
 					return startensor.Result(read(r.Files, ctx, path, one(parseNPY)))
@@ -58,24 +56,19 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 				}),
 			reader("safetensors(path: string) -> dict", "The tensors of a safetensors file, as a dict from names to tensors. Types are converted as by npy.",
 				func(path string) (starlark.Value, error) { return read(r.Files, ctx, path, tensorsOfSafetensors) }),
-			{
-				Sig: "text(path: string, per_rank: bool = False) -> string",
+			{Sig: "text(path: string, per_rank: bool = False) -> string",
 				Doc: "The contents of a UTF-8 text file.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					notePerRank(r, c)
 					return readText(r.Files, c.String("path"))
-				},
-			},
-			{
-				Sig: "bytes(path: string, per_rank: bool = False) -> bytes",
+				}},
+			{Sig: "bytes(path: string, per_rank: bool = False) -> bytes",
 				Doc: "The bytes of a file (decompressed, if it is gzip). tensor(data.bytes(path)) makes a uint8 tensor of them.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					notePerRank(r, c)
 					return starlark.Bytes(textOf(try.To(readAll(r.Files, c.String("path"))))), nil
-				},
-			},
-			{
-				Sig: "dataset(x: Tensor | list | tuple, y: Tensor | list | tuple = None) -> Dataset",
+				}},
+			{Sig: "dataset(x: Tensor | list | tuple, y: Tensor | list | tuple = None) -> Dataset",
 				Doc: "Samples from two tensors with equal first dimensions: sample i is row i of x with row i of y. Lists make samples of any values, such as sequences of different lengths or strings, which data.loader collates.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					x, isTensor := c.Arg("x").(*startensor.Value)
@@ -84,8 +77,7 @@ func Module(r *starlib.Rank, ctx *tensor.Context) *starlib.Module {
 						return newSamples(c.Thread, c.Arg("x"), c.Arg("y"))
 					}
 					return newDataset(c.Thread, x.Tensor(), y.Tensor())
-				},
-			},
+				}},
 			{
 				Sig: "loader(ds: Dataset | Stream, batch: int, shuffle: bool = False, drop_last: bool = False, shard: bool = True, group = None, transform: callable = None, sampler: Sampler = None, collate: callable = None, prefetch: int = 2, pad: bool = False) -> Loader",
 				Doc: `This rank's batches, of batch samples each; a loop over the loader gives (x, y), or x alone without labels.

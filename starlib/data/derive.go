@@ -241,22 +241,18 @@ func derived(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 			Doc: "The samples with these numbers, in this order; a number may come more than once, and negative ones count from the end."},
 		{Sig: "concat(datasets: iterable) -> Dataset", Fn: concat,
 			Doc: "The samples of all datasets, one dataset after the other. If they are rows of tensors, dtypes and shapes must agree except for the number of samples."},
-		{
-			Sig: "map(ds: Dataset, fn: callable, random: bool = False) -> Dataset",
+		{Sig: "map(ds: Dataset, fn: callable, random: bool = False) -> Dataset",
 			Doc: "Passes the samples through a function: fn(x, y), or fn(x) without labels, returns the new sample. It is called whenever a sample is taken, so again in each epoch. With random = True it gets a generator as its last argument, which depends only on the run's seed, the epoch and the number of the sample: the same for any number of ranks.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
 				return &Dataset{&mapped{of: ds.items, fn: c.Callable("fn"), thread: c.Thread, random: c.Bool("random"), ctx: ctx, seed: r.Seed}, c.Thread}, nil
-			},
-		},
-		{
-			Sig: "cache(ds: Dataset) -> Dataset",
+			}},
+		{Sig: "cache(ds: Dataset) -> Dataset",
 			Doc: "Keeps each sample in memory once it has been taken, so that data.map or a decoder computes it only once. The kept samples are frozen: changing one in place is an error. Samples that differ from epoch to epoch (random = True) are an error.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				ds := c.Arg("ds").(*Dataset)
 				try.FailIf(changes(ds.items), "the samples differ from epoch to epoch (random = True, or a random transformation), and a cache would keep the first epoch's: cache before that step")
 				return &Dataset{&cached{of: ds.items, kept: make([]starlark.Value, ds.Len())}, c.Thread}, nil
-			},
-		},
+			}},
 	}
 }

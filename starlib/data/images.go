@@ -239,8 +239,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 		return picture.Rect{Height: p.Height, Width: p.Width}
 	}
 	return []*starlib.Def{
-		{
-			Sig: "compose(transforms: list | tuple) -> Transform",
+		{Sig: "compose(transforms: list | tuple) -> Transform",
 			Doc: "Applies transformations of pictures, one after the other.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				all := &transform{Opaque: "Transform", name: "compose", ctx: ctx}
@@ -263,8 +262,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 					return p, nil
 				}
 				return all, nil
-			},
-		},
+			}},
 		def("resize(size: int | tuple | list) -> Transform", "Resamples a picture, bilinear and antialiased, as torchvision's Resize does with a Pillow image, bit for bit on uint8 (to within 1 where a picture becomes wider and flatter): to (height, width), or so that the shorter side has size pixels.", false,
 			func(c *starlib.Call) step {
 				h, w := sizeOfPicture(c.Arg("size"))
@@ -372,16 +370,14 @@ func imageFolder(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlar
 
 func pictures(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `image(path: string, mode: string = "RGB") -> Tensor`,
+		{Sig: `image(path: string, mode: string = "RGB") -> Tensor`,
 			Doc: "A PNG or JPEG file as uint8, shape (channels, height, width). mode: \"RGB\", \"GRAY\", \"RGB_ALPHA\", or \"UNCHANGED\" for the channels that the file has; 16 bits per channel become 8. The pixels have the same bits on every machine.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				mode := modeOf(c)
 				p, report := try.To2(readPicture(r.Files, c.String("path"), mode))
 				report()
 				return pictureTensor(ctx, p)
-			},
-		},
+			}},
 		{
 			Sig: `image_folder(path: string, transform: Transform = None, mode: string = "RGB") -> Dataset`,
 			Doc: "The PNG and JPEG files of a folder that has a subfolder for each class. Samples are (x, class): x is uint8 of shape (channels, height, width), or what transform makes of it; class is the number of its subfolder, sorted by name (ds.classes). Files are decoded and transformed when a sample is taken; data.loader does this ahead of time, on other threads; randomness depends only on the run's seed, the epoch and the number of the sample. data.cache keeps decoded pictures in memory.",

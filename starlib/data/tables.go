@@ -195,8 +195,7 @@ func readColumns(files *starlib.Files, name, format string, o table.Options) (t 
 // tables are the builtins that read tables and JSON lines.
 func tables(r *starlib.Rank, ctx *tensor.Context) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: "table(path: string, format: string = None, columns: list = None, delimiter: string = None, header: bool = True, missing_values: list = None, per_rank: bool = False) -> Table",
+		{Sig: "table(path: string, format: string = None, columns: list = None, delimiter: string = None, header: bool = True, missing_values: list = None, per_rank: bool = False) -> Table",
 			Doc: `A file of rows and columns: .csv, .tsv, .jsonl and .ndjson (one JSON object per line), each also compressed as .gz or .zst; .parquet; .arrow and .feather (Arrow's files and streams). format says which, if the name does not: csv, tsv, jsonl, parquet or arrow. columns are the names of the wanted columns. In CSV, delimiter separates the fields (by default a comma, or a tab in .tsv), header = False says that the first line holds no names (columns are then named "0", "1", ...), and missing_values are the strings that stand for a missing cell, by default those of pandas. A CSV column has integers, floats or bools (true, false) if all its cells are such; otherwise strings. An error names the file, line and column.
 In Parquet and Arrow, a column's type comes from the file: integers become int64, decimals and floats of any size float64, binary cells bytes, lists lists, structs dicts, and maps lists of dicts with key and value. Dates, timestamps (in UTC) and times of day are int64 numbers of microseconds, since 1970-01-01 or midnight. A type that is not supported, or a cell that these types cannot hold exactly (a nanosecond, an integer beyond int64, a decimal of more than 15 digits), is an error that names it; use columns to leave such a column out.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -212,10 +211,8 @@ In Parquet and Arrow, a column's type comes from the file: integers become int64
 					format = c.String("format")
 				}
 				return readTable(r.Files, ctx, c.Thread, c.String("path"), format, o)
-			},
-		},
-		{
-			Sig: "jsonl(path: string, per_rank: bool = False) -> list",
+			}},
+		{Sig: "jsonl(path: string, per_rank: bool = False) -> list",
 			Doc: "The values of a file with one JSON value per line, as dicts, lists, strings, numbers, bools and None. An error names the file and line.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				notePerRank(r, c)
@@ -236,8 +233,7 @@ In Parquet and Arrow, a column's type comes from the file: integers become int64
 				})
 				try.FailIf(err != nil, "%s: %w", name, err)
 				return starlark.NewList(list), nil
-			},
-		},
+			}},
 	}
 }
 
@@ -246,16 +242,13 @@ var tableMethods = &starlib.Methods{
 	Doc:   "The columns of a file. len(t) is the number of rows; t[name] is a column: a tensor of numbers (int64, float64) or bools, or a list of strings or other values. Missing cells are NaN, which makes integers float64, or None in a list. A loop yields the rows as dicts.",
 	Attrs: [][2]string{{"columns", "the names of the columns, a list"}},
 	Defs: []*starlib.Def{
-		{
-			Sig: "categories(column: string) -> list",
+		{Sig: "categories(column: string) -> list",
 			Doc: "The distinct cells of a column as strings, sorted; missing ones do not count.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				column := try.To(c.Recv.(*Table).column(c.String("column")))
 				return listOf(categories(column)), nil
-			},
-		},
-		{
-			Sig: "codes(column: string, categories: list = None) -> Tensor",
+			}},
+		{Sig: "codes(column: string, categories: list = None) -> Tensor",
 			Doc: "A column's cells as indices in a list of categories, by default the column's own; int64, shape (rows,). A missing cell is -1; a cell that is in no category is an error that names the row.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Table)
@@ -266,16 +259,13 @@ var tableMethods = &starlib.Methods{
 				}
 				places := try.To(codes(column, list))
 				return startensor.Result(tensor.FromBytes(t.ctx, bytesOf(places), []int{t.Rows}, dtype.Int64))
-			},
-		},
-		{
-			Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
+			}},
+		{Sig: "dataset(label: string = None, columns: list = None, categories: list | dict = None, missing: number | string | dict = None) -> Dataset",
 			Doc: `The rows as samples. x is float32, shape (rows, columns), with the named columns in this order, by default all but the label. y is int64 if the label's column holds integers, bools or strings (numbered as in t.categories), otherwise float32. categories names the columns whose cells become category numbers, too; a dict gives each its list of categories, so that training and test data get the same numbers. missing says what happens to missing cells: None makes them an error that names the first, a number or "mean" replaces missing numbers, "drop" leaves their rows out. A dict gives columns a value each by name; for a column of categories it may be a string, the category of missing cells, which is numbered after the others if no cell has it. Scale numbers (x / 255 and the like) on ds.x, or batch by batch.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				f := featuresOf(c)
 				return c.Recv.(*Table).dataset(f)
-			},
-		},
+			}},
 	},
 }
 

@@ -50,8 +50,7 @@ var tokenizerMethods = &starlib.Methods{
 		{"special", "the special tokens, a dict from their text to their ids"},
 	},
 	Defs: []*starlib.Def{
-		{
-			Sig: "encode(text: string, special: bool = True) -> Tensor",
+		{Sig: "encode(text: string, special: bool = True) -> Tensor",
 			Doc: "The ids of a text: int64, shape (tokens,). With special, those that the file asks for, such as [CLS] and [SEP], are put around them. Special tokens in the text itself are always recognised.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
@@ -59,10 +58,8 @@ var tokenizerMethods = &starlib.Methods{
 				try.FailIf(err != nil, "%s: %w", t.file, err)
 				wide := each.Of(ids, func(id int) int64 { return int64(id) })
 				return startensor.Result(tensor.FromInts(t.ctx, wide, []int{len(ids)}, dtype.Int64))
-			},
-		},
-		{
-			Sig: "decode(ids: Tensor | list, skip_special: bool = True) -> string",
+			}},
+		{Sig: "decode(ids: Tensor | list, skip_special: bool = True) -> string",
 			Doc: "The text for ids, a list or a one-dimensional tensor of integers. skip_special leaves the special tokens out. Bytes that are not UTF-8 become U+FFFD.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := c.Recv.(*Tokenizer)
@@ -71,27 +68,22 @@ var tokenizerMethods = &starlib.Methods{
 				text, err := t.Decode(ids, c.Bool("skip_special"))
 				try.FailIf(err != nil, "argument ids: %w", err)
 				return starlark.String(text), nil
-			},
-		},
-		{
-			Sig: "id(token: string) -> int | None",
+			}},
+		{Sig: "id(token: string) -> int | None",
 			Doc: "The id of a token, written as in the file (a byte-level one has Ġ for a space); None if there is none.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				if id, ok := c.Recv.(*Tokenizer).ID(c.String("token")); ok {
 					return starlark.MakeInt(id), nil
 				}
 				return starlark.None, nil
-			},
-		},
-		{
-			Sig: "token(id: int) -> string",
+			}},
+		{Sig: "token(id: int) -> string",
 			Doc: "The token with an id, written as in the file.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				s, ok := c.Recv.(*Tokenizer).Token(c.Int("id"))
 				try.FailIf(!ok, "no token has the id %s", c.Arg("id"))
 				return starlark.String(s), nil
-			},
-		},
+			}},
 	},
 }
 

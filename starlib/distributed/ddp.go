@@ -148,8 +148,7 @@ func wrappers(w *World) []*starlib.Def {
 				"in each step, gradients and learning rates must be the same on all ranks; where they differ, every rank\n" +
 				"gets an error. A checkpoint has the whole state: any number of ranks restores it, divided or not.\n" +
 				"optim.lbfgs cannot be divided."},
-		{
-			Sig: `unwrap(module: Module | DDP | FSDP) -> Module`,
+		{Sig: `unwrap(module: Module | DDP | FSDP) -> Module`,
 			Doc: "The module inside a DDP or FSDP, or the module itself.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				switch d := c.Arg("module").(type) {
@@ -159,8 +158,7 @@ func wrappers(w *World) []*starlib.Def {
 					return d.Model, nil
 				}
 				return c.Arg("module"), nil
-			},
-		},
+			}},
 	}
 }
 

@@ -132,13 +132,11 @@ func identity(w *World) []*starlib.Def {
 		constant(`num_nodes() -> int`, "How many nodes there are.", starlark.MakeInt(r.NumNodes)),
 		constant(`is_distributed() -> bool`, "Whether there is more than one rank.", starlark.Bool(r.WorldSize > 1)),
 		constant(`is_main() -> bool`, "Whether this is rank 0.", starlark.Bool(r.Rank == 0)),
-		{
-			Sig: `backend(group: Group = None) -> string`, TopLevel: true,
+		{Sig: `backend(group: Group = None) -> string`, TopLevel: true,
 			Doc: "The name of the group's backend: \"shm\", \"gloo\", ….",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return starlark.String(try.To(w.anyGroup(c)).backend), nil
-			},
-		},
+			}},
 	}
 }
 

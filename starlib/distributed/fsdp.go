@@ -245,15 +245,13 @@ var fsdpMethods = &starlib.Methods{
 		{Sig: `clip_grad_norm(max_norm: number) -> float`, Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*fsdp).clip(c) },
 			Doc: "Scales the gradients so that their total 2-norm, over all ranks, is at most max_norm, and returns the norm\n" +
 				"before scaling. If that is infinite or NaN, the gradients stay as they are. Every rank of the group calls it."},
-		{
-			Sig: `set_sync(on: bool)`,
+		{Sig: `set_sync(on: bool)`,
 			Doc: "Sets whether backward averages the gradients; otherwise each rank accumulates all of them, which takes the\n" +
 				"memory of a whole model's gradients.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				c.Recv.(*fsdp).on = c.Bool("on")
 				return nil, nil
-			},
-		},
+			}},
 	},
 }
 

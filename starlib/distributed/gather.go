@@ -18,28 +18,23 @@ import (
 
 func exchanges(w *World) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `all_gather(x, group: Group = None, timeout: number = None) -> list`,
+		{Sig: `all_gather(x, group: Group = None, timeout: number = None) -> list`,
 			Doc: "A list of every rank's x in rank order: tensors, whose first dimensions may differ, or plain values.",
 			Fn: w.inGroup(func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 				return gather(g, c, ctx, everyone)
-			}),
-		},
-		{
-			Sig: `gather(x, dst: int = 0, group: Group = None, timeout: number = None) -> list`,
+			})},
+		{Sig: `gather(x, dst: int = 0, group: Group = None, timeout: number = None) -> list`,
 			Doc: "Like all_gather, but only on rank dst; the other ranks get [].",
 			Fn: w.withRank("dst", func(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (starlark.Value, error) {
 				return gather(g, c, ctx, dst)
-			}),
-		},
+			})},
 		{Sig: `scatter(values: iterable = None, src: int = 0, group: Group = None, timeout: number = None)`, Fn: w.withRank("src", scatter),
 			Doc: "Gives each rank its entry of src's list: tensors of one shape and dtype, or plain values. src must pass\n" +
 				"exactly one entry per rank, and the other ranks None."},
 		{Sig: `reduce_scatter(tensors: iterable, op: string = "sum", group: Group = None, timeout: number = None) -> Tensor`, Fn: w.inGroup(reduceScatter),
 			Doc: "Combines the ranks' lists entry by entry and gives each rank its own entry. A list has one tensor\n" +
 				"per rank; their sizes may differ. In backward the gradients are gathered."},
-		{
-			Sig: `all_to_all(t: Tensor | iterable, out_splits: iterable = None, in_splits: iterable = None, group: Group = None, timeout: number = None) -> Tensor | list`,
+		{Sig: `all_to_all(t: Tensor | iterable, out_splits: iterable = None, in_splits: iterable = None, group: Group = None, timeout: number = None) -> Tensor | list`,
 			Doc: "Splits t along dimension 0, sends each rank its part and returns the parts received, in rank order.\n" +
 				"in_splits lists the rows sent to each rank, out_splits those received from each; by default they are\n" +
 				"all equal. Of a list of tensors, one for each rank, whose first dimensions may differ, it returns the list of\n" +
@@ -49,8 +44,7 @@ func exchanges(w *World) []*starlib.Def {
 					return allToAll(g, c, ctx)
 				}
 				return allToAllLists(g, c, ctx)
-			}),
-		},
+			})},
 	}
 }
 

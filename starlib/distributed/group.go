@@ -136,16 +136,13 @@ func (gs *groups) defs() []*starlib.Def {
 		{Sig: `new_subgroups(size: int, timeout: number = None) -> Group`, Fn: gs.newSubgroups,
 			Doc: "Divides the world into groups of size consecutive ranks and returns this rank's. size must divide\n" +
 				"the world size."},
-		{
-			Sig: `new_subgroups_by_enumeration(ranks_per_subgroup_list: iterable, backend: string = None, timeout: number = None) -> Group`,
+		{Sig: `new_subgroups_by_enumeration(ranks_per_subgroup_list: iterable, backend: string = None, timeout: number = None) -> Group`,
 			Doc: "Makes several groups at once from lists of ranks of the world, no rank in two of them, and returns this rank's;\n" +
 				"a rank in none gets the first, with rank -1. Every rank of the world calls it with the same lists.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return gs.enumerated(c, gs.all, c.Arg("ranks_per_subgroup_list"))
-			},
-		},
-		{
-			Sig: `split_group(parent_pg: Group = None, split_ranks: iterable = None, backend: string = None, timeout: number = None) -> Group`,
+			}},
+		{Sig: `split_group(parent_pg: Group = None, split_ranks: iterable = None, backend: string = None, timeout: number = None) -> Group`,
 			Doc: "Like new_subgroups_by_enumeration, with lists of numbers in the group parent_pg, by default the world.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				parent := gs.all
@@ -154,8 +151,7 @@ func (gs *groups) defs() []*starlib.Def {
 				}
 				try.FailIf(c.IsNone("split_ranks"), "argument split_ranks: want a list of lists of ranks")
 				return gs.enumerated(c, parent, c.Arg("split_ranks"))
-			},
-		},
+			}},
 		{Sig: `local_group(timeout: number = None) -> Group`, Fn: func(*starlib.Call) (starlark.Value, error) { return gs.local, nil },
 			Doc: "The group of the ranks on this rank's node, in the order of their local ranks. It does not wait for\n" +
 				"other ranks."},

@@ -17,8 +17,7 @@ import (
 // fillers has the collectives that write into a tensor, with PyTorch's names and arguments.
 func fillers(w *World) []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False, timeout: number = None) -> Work`,
+		{Sig: `all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False, timeout: number = None) -> Work`,
 			Doc: "Writes every rank's input_tensor, of one shape, into output_tensor, in rank order; its shape is theirs with\n" +
 				"dimension 0 longer by as many times as there are ranks, or with a dimension of the ranks in front. Returns a Work\n" +
 				"with async_op. It has no gradient: dist.all_gather has one.",
@@ -26,10 +25,8 @@ func fillers(w *World) []*starlib.Def {
 				in, out := filled(c, "input_tensor", "output_tensor")
 				try.FailIf(out.t.Len() != g.Size()*in.Len(), "output_tensor has %d elements: want %d, %d of each of %d ranks", out.t.Len(), g.Size()*in.Len(), in.Len(), g.Size())
 				return fill(g, c, ctx, collective.NewAllGather(bufferOf(in), out.buf), in.Shape(), out)
-			}),
-		},
-		{
-			Sig: `reduce_scatter_tensor(output: Tensor, input: Tensor, op: string | ReduceOp = "sum", group: Group = None, async_op: bool = False, timeout: number = None) -> Work`,
+			})},
+		{Sig: `reduce_scatter_tensor(output: Tensor, input: Tensor, op: string | ReduceOp = "sum", group: Group = None, async_op: bool = False, timeout: number = None) -> Work`,
 			Doc: "Combines the ranks' inputs, and writes this rank's part, as large as output, into output. Returns a Work with\n" +
 				"async_op. It has no gradient: dist.reduce_scatter has one.",
 			Fn: w.inGroup(func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
@@ -37,10 +34,8 @@ func fillers(w *World) []*starlib.Def {
 				try.FailIf(in.Len() != g.Size()*out.t.Len(), "input has %d elements: want %d, %d for each of %d ranks", in.Len(), g.Size()*out.t.Len(), out.t.Len(), g.Size())
 				op, in := try.To2(scaled(c, in))
 				return fill(g, c, ctx, collective.NewReduceScatter(bufferOf(in), out.buf, try.To(reduction(op, out))), out.shape, out)
-			}),
-		},
-		{
-			Sig: `all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: iterable = None, input_split_sizes: iterable = None, group: Group = None, async_op: bool = False, timeout: number = None) -> Work`,
+			})},
+		{Sig: `all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: iterable = None, input_split_sizes: iterable = None, group: Group = None, async_op: bool = False, timeout: number = None) -> Work`,
 			Doc: "Splits input along dimension 0, sends each rank its part and writes the parts received into output, in rank\n" +
 				"order. The sizes are the rows sent to and received from each rank, by default all equal. Returns a Work with\n" +
 				"async_op. It has no gradient: dist.all_to_all has one.",
@@ -56,8 +51,7 @@ func fillers(w *World) []*starlib.Def {
 					return fmt.Sprintf("input_split_sizes %s, output_split_sizes %s", listText(sent), listText(received))
 				}
 				return fill(g, c, ctx, call, ragged(in.Shape()), out)
-			}),
-		},
+			})},
 	}
 }
 

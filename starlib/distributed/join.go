@@ -50,8 +50,7 @@ func unevenInputs(w *World) []*starlib.Def {
 				"for each other kind of collective that fn makes, and what else has state that should stay equal, such as averages\n" +
 				"of parameters. Averages divide by the number of all ranks or, if divide_by_initial_world_size is False, of those\n" +
 				"that still train. With throw_on_early_termination it is an error on all ranks that one finishes before others."},
-		{
-			Sig: `join_hook(main_hook: callable, post_hook: callable = None, group: Group = None) -> JoinHook`,
+		{Sig: `join_hook(main_hook: callable, post_hook: callable = None, group: Group = None) -> JoinHook`,
 			Doc: "For dist.join: other ranks call notify() before collectives of the recipe's own, and a rank that has finished\n" +
 				"calls main_hook(), which makes the same ones. In the end all ranks call post_hook(rank) with a rank that trained\n" +
 				"to the end.",
@@ -61,8 +60,7 @@ func unevenInputs(w *World) []*starlib.Def {
 					h.post = c.Callable("post_hook")
 				}
 				return h, nil
-			},
-		},
+			}},
 	}
 }
 

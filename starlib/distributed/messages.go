@@ -31,17 +31,14 @@ func pointToPoint(w *World) []*starlib.Def {
 				"by sender and tag; different tags may be received in any order."},
 		{Sig: `isend(x, dst: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`, Fn: send(true),
 			Doc: "Like send, but does not wait: x is copied, and wait() of the returned Work waits."},
-		{
-			Sig: `recv(src: int, tag: int = 0, group: Group = None, timeout: number = None)`,
+		{Sig: `recv(src: int, tag: int = 0, group: Group = None, timeout: number = None)`,
 			Doc: "The next message from rank src with this tag. It waits as long as the sender is alive, or for\n" +
 				"timeout.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				v, _, err := try.To(receiveFrom(w, c)).wait()
 				return v, err
-			},
-		},
-		{
-			Sig: `irecv(src: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
+			}},
+		{Sig: `irecv(src: int, tag: int = 0, group: Group = None, timeout: number = None) -> Work`,
 			Doc: "Like recv, but does not wait: wait() of the returned Work returns the message.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				r := try.To(receiveFrom(w, c))
@@ -51,19 +48,15 @@ func pointToPoint(w *World) []*starlib.Def {
 					return v, err
 				})
 				return work, nil
-			},
-		},
-		{
-			Sig: `recv_any(tag: int = 0, group: Group = None, timeout: number = None) -> tuple`,
+			}},
+		{Sig: `recv_any(tag: int = 0, group: Group = None, timeout: number = None) -> tuple`,
 			Doc: "The next message with this tag from any rank, as (value, src).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				r := try.To(receiveOn(w, c, try.To(w.group(c)), collective.AnySource))
 				v, src, err := r.wait()
 				return starlark.Tuple{v, starlark.MakeInt(r.g.ranks[src])}, err
-			},
-		},
-		{
-			Sig: `P2POp(op: callable, tensor: any, peer: int, group: Group = None, tag: int = 0) -> P2POp`,
+			}},
+		{Sig: `P2POp(op: callable, tensor: any, peer: int, group: Group = None, tag: int = 0) -> P2POp`,
 			Doc: "A message that dist.batch_isend_irecv starts: op is dist.isend or dist.irecv. A tensor of an irecv gets what is\n" +
 				"received; with None, wait() of its Work returns it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -72,10 +65,8 @@ func pointToPoint(w *World) []*starlib.Def {
 				try.FailIf(name != "isend" && name != "irecv", "argument op: want dist.isend or dist.irecv, got %s", op.Name())
 				return &message{Opaque: "P2POp", op: op, sends: name == "isend", x: c.Arg("tensor"), peer: c.Arg("peer"),
 					named: []starlark.Tuple{{starlark.String("tag"), c.Arg("tag")}, {starlark.String("group"), c.Arg("group")}}}, nil
-			},
-		},
-		{
-			Sig: `batch_isend_irecv(p2p_op_list: iterable) -> list`,
+			}},
+		{Sig: `batch_isend_irecv(p2p_op_list: iterable) -> list`,
 			Doc: "Starts the messages of a list of dist.P2POp in order, and returns the list of their Works.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				var works []starlark.Value
@@ -86,8 +77,7 @@ func pointToPoint(w *World) []*starlib.Def {
 				}
 				try.FailIf(len(works) == 0, "there are no messages")
 				return starlark.NewList(works), nil
-			},
-		},
+			}},
 	}
 }
 

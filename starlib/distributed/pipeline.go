@@ -48,8 +48,7 @@ var pipelineMethods = &starlib.Methods{
 				"ranks. All ranks of the group call it; timeout bounds each wait for another stage.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*pipeline).step(c) },
 		},
-		{
-			Sig: `timing() -> struct`,
+		{Sig: `timing() -> struct`,
 			Doc: "Times of the latest step, in seconds; they differ from run to run. wall: how long it took; compute: how\n" +
 				"long each rank's stages computed, a list by rank of the group; bubble: the share of the\n" +
 				"ranks' time in which they did not compute; formula: its value if all turns took equally long: for p\n" +
@@ -60,8 +59,7 @@ var pipelineMethods = &starlib.Methods{
 				p := c.Recv.(*pipeline)
 				try.FailIf(p.last == nil, "no step has completed yet")
 				return p.last.timing(), nil
-			},
-		},
+			}},
 	},
 }
 

@@ -95,8 +95,7 @@ var referenceMethods = &starlib.Methods{
 
 func (s *rpc) defs() []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `rpc(to: int, fn: callable, *args, timeout: number = None)`,
+		{Sig: `rpc(to: int, fn: callable, *args, timeout: number = None)`,
 			Doc: "Calls fn(*args) on rank to, which must call dist.serve, and returns its result. fn is a function\n" +
 				"defined at the top level of the recipe or of a file that it loads: both ranks have it, and its\n" +
 				"name is sent. Arguments and result are plain values, tensors and references, and are copied, even\n" +
@@ -106,25 +105,20 @@ func (s *rpc) defs() []*starlib.Def {
 				"rpc_async, then dist.serve, and then read the results.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return s.ask(c, c.Int("to"), try.To(s.named(c, callFunction)))
-			},
-		},
-		{
-			Sig: `rpc_async(to: int, fn: callable, *args, timeout: number = None) -> Work`,
+			}},
+		{Sig: `rpc_async(to: int, fn: callable, *args, timeout: number = None) -> Work`,
 			Doc: "Like rpc, but does not wait: wait() of the returned Work gives the result, or the error. A rank\n" +
 				"executes the calls of another in the order in which they were made. Calls whose Work was dropped are\n" +
 				"waited for in dist.serve or at the end of main(), which fail if one of them has failed.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return s.begin(c, c.Int("to"), try.To(s.named(c, callFunction)))
-			},
-		},
-		{
-			Sig: `remote(to: int, fn: callable, *args, timeout: number = None) -> Reference`,
+			}},
+		{Sig: `remote(to: int, fn: callable, *args, timeout: number = None) -> Reference`,
 			Doc: "Like rpc, but rank to keeps the result, which may be any value, until the run ends. Returns a\n" +
 				"reference to it once it is there. If to is this rank, fn may be any function.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return s.ask(c, c.Int("to"), try.To(s.named(c, keepResult)))
-			},
-		},
+			}},
 		{Sig: `serve(order: string = "rank", timeout: number = None)`, Fn: s.serve,
 			Doc: "Executes other ranks' calls until all ranks of the world are in serve and have the answers to their own\n" +
 				"calls, with rpc_async before it, too; every rank calls it. Ranks\n" +

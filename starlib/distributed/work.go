@@ -40,16 +40,13 @@ var workMethods = &starlib.Methods{
 	Defs: []*starlib.Def{
 		{Sig: `wait()`, Fn: func(c *starlib.Call) (starlark.Value, error) { return c.Recv.(*Work).result() },
 			Doc: "Waits until the call is done, and returns its result, each time the same."},
-		{
-			Sig: `done() -> bool`,
+		{Sig: `done() -> bool`,
 			Doc: "Whether wait() would return at once.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				w := c.Recv.(*Work)
 				return starlark.Bool(w.over || w.done()), nil
-			},
-		},
-		{
-			Sig: `exception() -> string`,
+			}},
+		{Sig: `exception() -> string`,
 			Doc: "What went wrong in a call that is done, or None.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				w := c.Recv.(*Work)
@@ -58,10 +55,8 @@ var workMethods = &starlib.Methods{
 					return starlark.String(err.Error()), nil
 				}
 				return starlark.None, nil
-			},
-		},
-		{
-			Sig: `then(fn: callable) -> Work`,
+			}},
+		{Sig: `then(fn: callable) -> Work`,
 			Doc: "A Work whose wait() waits for this one, and returns what fn returns for its result.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				w, fn, thread := c.Recv.(*Work), c.Callable("fn"), c.Thread
@@ -73,8 +68,7 @@ var workMethods = &starlib.Methods{
 					}
 					return starlark.Call(thread, fn, starlark.Tuple{value}, nil)
 				})}, nil
-			},
-		},
+			}},
 	},
 }
 

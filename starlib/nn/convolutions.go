@@ -40,15 +40,13 @@ func (k *maker) convolutions() []*starlib.Def {
 			Doc: "A transposed convolution of images, whose strides spread the input: (n, i, h, w) to (n, o, h', w') with h' = (h - 1)·stride - 2·padding + dilation·(kernel - 1) + output_padding + 1. weight has shape (i, o/groups, kh, kw), bias (o,).",
 			Fn:  k.convTranspose2d,
 		},
-		{
-			Sig: "group_norm(groups: int, channels: int, eps: number = 1e-5, affine: bool = True) -> Module",
+		{Sig: "group_norm(groups: int, channels: int, eps: number = 1e-5, affine: bool = True) -> Module",
 			Doc: "Normalizes each of the groups of channels, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Wu, He 2018), then scales each channel by weight and adds bias, unless affine = False. groups must divide channels.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				groups, n := size(c, "groups"), size(c, "channels")
 				try.FailIf(n%groups != 0, "%d groups do not divide %d channels", groups, n)
 				return k.groupNorm("group_norm", fmt.Sprintf("%d, %d", groups, n), groups, n, c.Float("eps"), c.Bool("affine")), nil
-			},
-		},
+			}},
 		{
 			Sig: "instance_norm(channels: int, eps: number = 1e-5, affine: bool = False, momentum: number = 0.1, track_running_stats: bool = False) -> Module",
 			Doc: "Normalizes each channel, dimension 1 of (n, channels, …), of every sample to mean 0 and variance 1 (Ulyanov et al. 2016); with affine, then scales it by weight and adds bias. With track_running_stats, training moves the buffers running_mean and running_var by momentum towards the means of the samples' statistics, and evaluation normalizes with them; otherwise training and evaluation are the same.",
@@ -62,22 +60,18 @@ func (k *maker) convolutions() []*starlib.Def {
 		adaptive("adaptive_avg_pool2d", 2, false, "Means over (n, c, h, w) that give an output of the given size."+elements),
 		adaptive("adaptive_max_pool1d", 1, true, "Maxima over (n, c, l) that give an output (n, c, size)."+elements),
 		adaptive("adaptive_max_pool2d", 2, true, "Maxima over (n, c, h, w) that give an output of the given size."+elements),
-		{
-			Sig: `upsample(size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Module`,
+		{Sig: `upsample(size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Module`,
 			Doc: "nn.interpolate with these settings, as a layer.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				resize := try.To(resizer(c))
 				return k.make("upsample", c.String("mode"), nil, func(_ *Model, x *tensor.Tensor) (*tensor.Tensor, error) { return resize(x) }), nil
-			},
-		},
-		{
-			Sig: `interpolate(x: Tensor, size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Tensor`,
+			}},
+		{Sig: `interpolate(x: Tensor, size: int | tuple | list = None, scale_factor: number | tuple | list = None, mode: string = "nearest", align_corners: bool = False) -> Tensor`,
 			Doc: `Resizes the dimensions after the first two of (n, c, l), (n, c, h, w) or (n, c, d, h, w): to size, or by scale_factor, rounded down. mode is "nearest"; "linear", "bilinear" or "trilinear" for linear interpolation in 1, 2 or 3 dimensions; or "bicubic" for cubic interpolation in 2 (with PyTorch's coefficient, -0.75; the result may go beyond the input's range). align_corners aligns the corner elements of input and output. Positions are computed as in PyTorch.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				resize := try.To(resizer(c))
 				return startensor.Result(resize(startensor.Arg(c, "x")))
-			},
-		},
+			}},
 	}
 }
 

@@ -97,8 +97,7 @@ var functionalMethods = &starlib.Methods{
 			return tensor.Softplus(x, c.Float("beta"), c.Float("threshold"))
 		}),
 		computed("mish(input: Tensor)", "As nn.mish.", func(_ *starlib.Call, x *tensor.Tensor) (*tensor.Tensor, error) { return tensor.Mish(x) }),
-		{
-			Sig: "dropout(input: Tensor, p: number = 0.5, training: bool = True) -> Tensor",
+		{Sig: "dropout(input: Tensor, p: number = 0.5, training: bool = True) -> Tensor",
 			Doc: "In training, zeroes elements with probability p and scales the others by 1/(1 - p). Each rank draws its own mask.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				x, p := startensor.Arg(c, "input"), probability(c, "p")
@@ -106,8 +105,7 @@ var functionalMethods = &starlib.Methods{
 					return c.Arg("input"), nil
 				}
 				return startensor.Result(tensor.Dropout(x, p, c.Recv.(inner).k.streams.PerRank.Stream))
-			},
-		},
+			}},
 	},
 	More: func() []*starlib.Def { return std.Defs("functional") },
 }

@@ -62,8 +62,7 @@ var initMethods = &starlib.Methods{
 			try.FailIf(t.Dim() < 2, "want a tensor of at least 2 dimensions, not of shape %s", startensor.Shape(t))
 			return g.Orthogonal(t, c.Float("gain"))
 		}),
-		{
-			Sig: "calculate_gain(nonlinearity: string, param: number = None) -> float",
+		{Sig: "calculate_gain(nonlinearity: string, param: number = None) -> float",
 			Doc: `The factor by which a nonlinearity's weights should be larger: 1 for "linear", "sigmoid" and the convolutions, 5/3 for "tanh", √2 for "relu", √(2/(1 + param²)) for "leaky_relu" (param is 0.01 by default), 3/4 for "selu".`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				slope := 0.01
@@ -72,8 +71,7 @@ var initMethods = &starlib.Methods{
 				}
 				g, err := gain(c.String("nonlinearity"), slope)
 				return starlark.Float(g), err
-			},
-		},
+			}},
 	},
 }
 

@@ -27,14 +27,12 @@ var losses = []*starlib.Def{
 	loss("l1_loss"+pairOf+reduced+")", "The absolute difference of two tensors of the same shape."+reducedDocs, func(c *starlib.Call) (*tensor.Tensor, error) {
 		return tensor.L1Loss(startensor.Arg(c, "input"), startensor.Arg(c, "target"), reduction(c))
 	}),
-	{
-		Sig: "accuracy(logits: Tensor, target: Tensor) -> float",
+	{Sig: "accuracy(logits: Tensor, target: Tensor) -> float",
 		Doc: "The fraction of rows whose largest logit is the target's: logits (n, classes), target (n,).",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			a, err := tensor.Accuracy(startensor.Arg(c, "logits"), startensor.Arg(c, "target"))
 			return starlark.Float(a), err
-		},
-	},
+		}},
 	loss("cross_entropy(logits: Tensor, target: Tensor"+reduced+", weight: Tensor = None, ignore_index: int = -100, label_smoothing: number = 0)",
 		"The negative logarithm of the target class's softmax: logits (n, classes) or (n, classes, …), target (n,) or (n, …) of class numbers, int64, or probabilities of the logits' shape. weight (classes,) weights each class; a sample whose target is ignore_index does not count; label_smoothing, from 0 to 1, is the share of the target that is spread evenly over all classes (Szegedy et al. 2016). The mean is weighted by the targets' weights."+reducedDocs,
 		func(c *starlib.Call) (*tensor.Tensor, error) {

@@ -22,8 +22,7 @@ func (k *maker) recurrents() []*starlib.Def {
 			Doc: "Long short-term memory (Hochreiter, Schmidhuber 1997), with PyTorch's gates in the order i, f, g, o. Its state is a pair (h, c)." + shapes},
 		{Sig: "gru(" + settings + ") -> Module", Fn: func(c *starlib.Call) (starlark.Value, error) { return k.recurrent(c, "gru", tensor.GRU) },
 			Doc: "Gated recurrent units (Cho et al. 2014), with PyTorch's gates in the order r, z, n: r scales the hidden sum of n, its bias included." + shapes},
-		{
-			Sig: "rnn(" + settings + `, nonlinearity: string = "tanh") -> Module`,
+		{Sig: "rnn(" + settings + `, nonlinearity: string = "tanh") -> Module`,
 			Doc: "Elman's recurrent layer (1990): h = tanh(W·x + b + U·h + d), or relu." + shapes,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				switch c.String("nonlinearity") {
@@ -33,8 +32,7 @@ func (k *maker) recurrents() []*starlib.Def {
 					return k.recurrent(c, "rnn", tensor.RNNRelu)
 				}
 				return nil, fmt.Errorf(`nonlinearity = %s: want "tanh" or "relu"`, c.Arg("nonlinearity"))
-			},
-		},
+			}},
 	}
 }
 

@@ -39,13 +39,11 @@ var methods = &starlib.Methods{
 			func(m *Model) (starlark.Value, error) {
 				return m.setTraining(false), nil
 			}),
-		{
-			Sig: "to(dtype: string) -> Module",
+		{Sig: "to(dtype: string) -> Module",
 			Doc: "Converts all parameters and buffers of floats to another dtype, before an optimizer is made, and returns the module. In bfloat16 they cannot be trained, only used: nn.autocast trains with products in bfloat16.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return c.Recv.(*Model).to(startensor.DType(c))
-			},
-		},
+			}},
 		converting("float", dtype.Float32), converting("double", dtype.Float64), converting("bfloat16", dtype.BFloat16),
 		method("state() -> dict", "A dict from names to all parameters and buffers: the tensors themselves, not copies.",
 			func(m *Model) (starlark.Value, error) {
@@ -57,15 +55,13 @@ var methods = &starlib.Methods{
 				}
 				return d, nil
 			}),
-		{
-			Sig: "load_state(dict: dict, strict: bool = True) -> list",
+		{Sig: "load_state(dict: dict, strict: bool = True) -> list",
 			Doc: `Copies tensors into the parameters and buffers of the same names, as returned by state() and checkpoint.load_file. Names and layouts are PyTorch's: weight of linear is (o, i), of conv2d (o, i, kh, kw); num_batches_tracked of batch_norm is ignored. A tensor that is in the module twice may be given under each of its names, with equal values.
 Missing or unexpected names and different shapes or dtypes are an error that lists them all, and nothing is changed. strict = False loads what matches, and returns a list of the differences, one line each.`,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				differences := try.To(c.Recv.(*Model).LoadState(c.Arg("dict").(*starlark.Dict), c.Bool("strict")))
 				return listed(differences, func(d string) starlark.Value { return starlark.String(d) }), nil
-			},
-		},
+			}},
 	}, treeMethods...),
 }
 

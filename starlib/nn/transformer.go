@@ -20,8 +20,7 @@ func (k *maker) transformers() []*starlib.Def {
 	const masks = " A mask is bool, True where a position may not be attended to, or is added to the scores; a key_padding_mask has shape (n, s), another (l, s) or (n·num_heads, l, s)."
 	const blocks = `d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: number = 0.1, activation: string = "relu", layer_norm_eps: number = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True`
 	return []*starlib.Def{
-		{
-			Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, mask: Tensor = None, dropout: number = 0, scale: number = None) -> Tensor",
+		{Sig: "attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, mask: Tensor = None, dropout: number = 0, scale: number = None) -> Tensor",
 			Doc: "softmax(q·kᵀ/√d)·v, shapes (…, length, d); with causal, a position attends only to itself and earlier positions. mask broadcasts to (…, length of q, length of k): bool, True where a query may attend, or numbers that are added to the scores; a query that may attend to nothing gets zeros. dropout is the probability of dropping a weight, even outside training; scale replaces 1/√d (Vaswani et al. 2017).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				q, key, v := startensor.Arg(c, "q"), startensor.Arg(c, "k"), startensor.Arg(c, "v")
@@ -34,28 +33,23 @@ func (k *maker) transformers() []*starlib.Def {
 				}
 				out, _, err := tensor.AttentionWith(q, key, v, o)
 				return startensor.Result(out, err)
-			},
-		},
-		{
-			Sig: "multi_head_attention(embed_dim: int, num_heads: int, dropout: number = 0, bias: bool = True, batch_first: bool = False) -> Module",
+			}},
+		{Sig: "multi_head_attention(embed_dim: int, num_heads: int, dropout: number = 0, bias: bool = True, batch_first: bool = False) -> Module",
 			Doc: "Attention in num_heads heads, each a part of embed_dim (Vaswani et al. 2017), with PyTorch's parameters in_proj_weight (3·embed_dim, embed_dim), in_proj_bias, out_proj.weight and out_proj.bias. Called as m(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal) with (l, n, embed_dim) and (s, n, embed_dim), or (n, l, embed_dim) with batch_first; it returns (output, weights). The weights are (n, l, s), the mean of the heads, or (n, num_heads, l, s), or None without need_weights, which is faster." + masks,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return k.multiHead(size(c, "embed_dim"), size(c, "num_heads"), probability(c, "dropout"), c.Bool("bias"), c.Bool("batch_first")), nil
-			},
-		},
+			}},
 		{Sig: "transformer_encoder_layer(" + blocks + ") -> Module", Fn: func(c *starlib.Call) (starlark.Value, error) { return k.block(c, false) },
 			Doc: `A block of a transformer: self-attention and two linear layers, each with dropout, a residual and layer_norm after it, or before it with norm_first. activation is "relu" or "gelu". Called as m(src, src_mask, src_key_padding_mask, is_causal) with (l, n, d_model), or (n, l, d_model) with batch_first. Parameters are named as PyTorch's: self_attn, linear1, linear2, norm1, norm2.` + masks},
 		{Sig: "transformer_decoder_layer(" + blocks + ") -> Module", Fn: func(c *starlib.Call) (starlark.Value, error) { return k.block(c, true) },
 			Doc: "A block of a transformer with attention to a memory between self-attention and the linear layers: called as m(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal); otherwise as transformer_encoder_layer. Parameters are named as PyTorch's: self_attn, multihead_attn, linear1, linear2, norm1, norm2, norm3." + masks},
-		{
-			Sig: "rotary_embedding(x: Tensor, base: number = 10000.0, offset: int = 0, interleaved: bool = False) -> Tensor",
+		{Sig: "rotary_embedding(x: Tensor, base: number = 10000.0, offset: int = 0, interleaved: bool = False) -> Tensor",
 			Doc: "Rotates pairs of elements of queries or keys x (…, length, d), d even, by angles that grow with the position: pair i of position p by p·base^(-2i/d) (Su et al. 2021). Pairs are (i, i + d/2), as in Hugging Face's LLaMA weights, or with interleaved (2i, 2i + 1), as in the paper. offset is the first position.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				base, offset := c.Float("base"), c.Int("offset")
 				try.FailIf(!(base > 0) || math.IsInf(base, 0) || offset < 0 || offset > 1<<50, "base = %v, offset = %d: want a finite base above 0 and an offset of 0 or more", base, offset)
 				return startensor.Result(tensor.Rotary(startensor.Arg(c, "x"), base, offset, c.Bool("interleaved")))
-			},
-		},
+			}},
 	}
 }
 

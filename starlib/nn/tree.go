@@ -109,8 +109,7 @@ var treeMethods = []*starlib.Def{
 	method("children() -> list", "The modules that are directly in this one. In nn.sequential, m[0] or m[-1] is a part, m[0] = … replaces it, and len(m) is the number of parts.", func(m *Model) (starlark.Value, error) {
 		return listed(m.children(), func(c child) starlark.Value { return c.Model }), nil
 	}),
-	{
-		Sig: "apply(fn: callable) -> Module",
+	{Sig: "apply(fn: callable) -> Module",
 		Doc: "Calls fn(module) for each module within, and then for the module itself, for instance to initialise weights with nn.init. Returns the module.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			m, fn := c.Recv.(*Model), c.Callable("fn")
@@ -130,10 +129,8 @@ var treeMethods = []*starlib.Def{
 				return err
 			}
 			return m, visit(m)
-		},
-	},
-	{
-		Sig: "register_forward_hook(fn: callable) -> callable",
+		}},
+	{Sig: "register_forward_hook(fn: callable) -> callable",
 		Doc: "Calls fn(module, args, output) after each call of the module; its result, unless None, replaces the output. Hooks run in the order of registration. Returns a function that removes the hook.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			m, h := c.Recv.(*Model), &hook{c.Callable("fn")}
@@ -142,8 +139,7 @@ var treeMethods = []*starlib.Def{
 				m.hooks = slices.DeleteFunc(slices.Clone(m.hooks), func(other *hook) bool { return other == h })
 				return starlark.None, nil
 			}), nil
-		},
-	},
+		}},
 }
 
 func listed[T any](list []T, item func(T) starlark.Value) *starlark.List {

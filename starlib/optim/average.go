@@ -59,18 +59,15 @@ var averageMethods = &starlib.Methods{
 		{"swapped", "True while the parameters hold the averages"},
 	},
 	Defs: []*starlib.Def{
-		{
-			Sig: "update()",
+		{Sig: "update()",
 			Doc: "Moves the averages: average += (1 - decay)·(parameter - average), or for optim.swa (parameter - average)/(updates + 1). It is an error while they are swapped.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				a := c.Recv.(*average)
 				a.ctx.BeginNoGrad()
 				defer a.ctx.EndNoGrad()
 				return nil, a.Update()
-			},
-		},
-		{
-			Sig: "swap()",
+			}},
+		{Sig: "swap()",
 			Doc: "Exchanges the parameters' values with the averages, in place; a second call puts them back.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				a := c.Recv.(*average)
@@ -79,8 +76,7 @@ var averageMethods = &starlib.Methods{
 				err := a.Swap()
 				a.exchanged()
 				return nil, err
-			},
-		},
+			}},
 	},
 }
 

@@ -11,16 +11,13 @@ import (
 
 // decays are PyTorch's ExponentialLR, PolynomialLR, CyclicLR and CosineAnnealingWarmRestarts.
 var decays = []*starlib.Def{
-	{
-		Sig: "exponential(lr: number, gamma: number) -> Schedule",
+	{Sig: "exponential(lr: number, gamma: number) -> Schedule",
 		Doc: "lr, multiplied by gamma after each step.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, gamma := c.Float("lr"), setting(c, "gamma")
 			return made("exponential", lr, func(step int) (float64, error) { return lr * power(gamma, step), nil })
-		},
-	},
-	{
-		Sig: "polynomial(lr: number, total_iters: int = 5, power: number = 1.0) -> Schedule",
+		}},
+	{Sig: "polynomial(lr: number, total_iters: int = 5, power: number = 1.0) -> Schedule",
 		Doc: "lr·(1 - step/total_iters)^power, and 0 from total_iters steps on.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, n, exponent := c.Float("lr"), c.Int("total_iters"), setting(c, "power")
@@ -29,10 +26,8 @@ var decays = []*starlib.Def{
 				left, err := raised(float64(max(n-step, 0))/float64(n), exponent)
 				return lr * left, err
 			})
-		},
-	},
-	{
-		Sig: `cyclic(base_lr: number, max_lr: number, step_size_up: int = 2000, step_size_down: int = None, mode: string = "triangular", gamma: number = 1.0) -> Schedule`,
+		}},
+	{Sig: `cyclic(base_lr: number, max_lr: number, step_size_up: int = 2000, step_size_down: int = None, mode: string = "triangular", gamma: number = 1.0) -> Schedule`,
 		Doc: `From base_lr linearly to max_lr over step_size_up steps and back over step_size_down, as many by default, again and again (Smith 2017). mode "triangular2" halves the height with each cycle, and "exp_range" multiplies it by gamma at each step.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			low, high, up, gamma := setting(c, "base_lr"), setting(c, "max_lr"), c.Int("step_size_up"), setting(c, "gamma")
@@ -56,10 +51,8 @@ var decays = []*starlib.Def{
 				}
 				return low + float64((high-low)*height), nil
 			})
-		},
-	},
-	{
-		Sig: "cosine_warm_restarts(lr: number, T_0: int, T_mult: int = 1, eta_min: number = 0) -> Schedule",
+		}},
+	{Sig: "cosine_warm_restarts(lr: number, T_0: int, T_mult: int = 1, eta_min: number = 0) -> Schedule",
 		Doc: "Half a cosine from lr to eta_min over T_0 steps, then again from lr, each time over T_mult times as many steps (Loshchilov, Hutter 2017).",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, first, times, end := c.Float("lr"), c.Int("T_0"), c.Int("T_mult"), setting(c, "eta_min")
@@ -75,8 +68,7 @@ var decays = []*starlib.Def{
 				}
 				return cosine(lr, n, 0, end)(at)
 			})
-		},
-	},
+		}},
 }
 
 func made(name string, lr float64, rate func(int) (float64, error)) (starlark.Value, error) {

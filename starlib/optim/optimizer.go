@@ -218,8 +218,7 @@ var methods = &starlib.Methods{
 		{"steps", "the number of steps done"},
 	},
 	Defs: []*starlib.Def{
-		{
-			Sig: "step(closure: callable = None)",
+		{Sig: "step(closure: callable = None)",
 			Doc: "Updates the parameters that have a gradient and require one, and advances the schedule of the learning rate. closure, which lbfgs needs, is called first: it clears the gradients, computes the loss, calls backward() and returns the loss, which step returns.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				o := c.Recv.(*Optimizer)
@@ -231,16 +230,13 @@ var methods = &starlib.Methods{
 					closure = c.Callable("closure")
 				}
 				return o.closed(c.Thread, closure)
-			},
-		},
-		{
-			Sig: "zero_grad()",
+			}},
+		{Sig: "zero_grad()",
 			Doc: "Clears the parameters' gradients.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				c.Recv.(*Optimizer).opt.ZeroGrad()
 				return nil, nil
-			},
-		},
+			}},
 	},
 }
 

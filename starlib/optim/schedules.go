@@ -13,8 +13,7 @@ import (
 )
 
 var schedules = []*starlib.Def{
-	{
-		Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
+	{Sig: "cosine(lr: number, steps: int, warmup: int = 0, end: number = 0) -> Schedule",
 		Doc: "Rises linearly to lr over warmup steps, then falls along half a cosine to end after steps steps (Loshchilov, Hutter 2017), where it stays.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			steps, warmup := c.Int("steps"), c.Int("warmup")
@@ -22,29 +21,23 @@ var schedules = []*starlib.Def{
 			lr, end := c.Float("lr"), c.Float("end")
 			try.Ok(checkRate(lr))
 			return &schedule{Opaque: "Schedule", name: "cosine", base: lr, rate: cosine(lr, steps, warmup, end)}, checkRate(end)
-		},
-	},
-	{
-		Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
+		}},
+	{Sig: "step_decay(lr: number, every: int, gamma: number = 0.1) -> Schedule",
 		Doc: "lr, multiplied by gamma after each `every` steps.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			every := c.Int("every")
 			try.FailIf(every < 1, "every = %d: want at least 1 step", every)
 			lr, gamma := c.Float("lr"), c.Float("gamma")
 			return made("step_decay", lr, func(step int) (float64, error) { return lr * power(gamma, step/every), nil })
-		},
-	},
-	{
-		Sig: "multi_step(lr: number, milestones: list | tuple, gamma: number = 0.1) -> Schedule",
+		}},
+	{Sig: "multi_step(lr: number, milestones: list | tuple, gamma: number = 0.1) -> Schedule",
 		Doc: "lr, multiplied by gamma at each of the milestones: step numbers in increasing order.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, gamma := c.Float("lr"), c.Float("gamma")
 			at := milestones(c)
 			return made("multi_step", lr, func(step int) (float64, error) { return lr * power(gamma, passed(at, step)), nil })
-		},
-	},
-	{
-		Sig: "linear(lr: number, start_factor: number = 0.3333333333333333, end_factor: number = 1.0, total_iters: int = 5) -> Schedule",
+		}},
+	{Sig: "linear(lr: number, start_factor: number = 0.3333333333333333, end_factor: number = 1.0, total_iters: int = 5) -> Schedule",
 		Doc: "lr times a factor that goes linearly from start_factor to end_factor over total_iters steps, and stays there.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			lr, start, end, n := c.Float("lr"), setting(c, "start_factor"), setting(c, "end_factor"), c.Int("total_iters")
@@ -52,15 +45,13 @@ var schedules = []*starlib.Def{
 			return made("linear", lr, func(step int) (float64, error) {
 				return lr * (start + float64((end-start)*float64(min(step, n)))/float64(n)), nil
 			})
-		},
-	},
+		}},
 	{
 		Sig: `one_cycle(max_lr: number, total_steps: int, pct_start: number = 0.3, anneal_strategy: string = "cos", div_factor: number = 25.0, final_div_factor: number = 10000.0, three_phase: bool = False, cycle_momentum: bool = False, base_momentum: number = 0.85, max_momentum: number = 0.95) -> Schedule`,
 		Doc: `Smith and Topin's "super-convergence" (2017), as in PyTorch's OneCycleLR: from max_lr/div_factor up to max_lr in the first pct_start of total_steps, then down to max_lr/div_factor/final_div_factor, where it stays. anneal_strategy is "cos" or "linear"; three_phase returns to the initial rate as slowly as it rose, before the last descent. With cycle_momentum the optimizer's momentum, or its first beta, moves the other way, from max_momentum down to base_momentum and back; the optimizer must have one, and the schedule cannot be part of another.`,
 		Fn:  oneCycle,
 	},
-	{
-		Sig: "chained(*schedules) -> Schedule",
+	{Sig: "chained(*schedules) -> Schedule",
 		Doc: "All schedules at once, like PyTorch's ChainedScheduler: the initial rate, which must be the same for all, times the factors by which the schedules have changed it.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			list := try.To(scheduleList(c.Rest))
@@ -81,10 +72,8 @@ var schedules = []*starlib.Def{
 				}
 				return lr, nil
 			}}, nil
-		},
-	},
-	{
-		Sig: "sequential(schedules: list | tuple, milestones: list | tuple) -> Schedule",
+		}},
+	{Sig: "sequential(schedules: list | tuple, milestones: list | tuple) -> Schedule",
 		Doc: "One schedule after the other, like PyTorch's SequentialLR: the first starts at once, each other one at its milestone, which is its step 0. There is one milestone fewer than schedules.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			given := c.Arg("schedules").(starlark.Indexable)
@@ -102,8 +91,7 @@ var schedules = []*starlib.Def{
 				}
 				return list[i].rate(step)
 			}}, nil
-		},
-	},
+		}},
 	{
 		Sig: `plateau(lr: number, mode: string = "min", factor: number = 0.1, patience: int = 10, threshold: number = 0.0001, threshold_mode: string = "rel", cooldown: int = 0, min_lr: number = 0, eps: number = 1e-8) -> Plateau`,
 		Doc: `A rate that falls when a metric stops improving, as PyTorch's ReduceLROnPlateau: call its step(metric) with the same metric on all ranks, for instance once an epoch. After more than patience calls without an improvement the rate is multiplied by factor, down to min_lr, unless that changes it by eps or less; the next cooldown calls are then not counted. mode is "min" or "max"; an improvement must beat the best value by threshold, a fraction of that value ("rel") or a difference ("abs"). NaN is no improvement.`,

@@ -48,8 +48,7 @@ type taken struct {
 
 func (r *Run) artifacts() []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `artifact(name: string, value)`,
+		{Sig: `artifact(name: string, value)`,
 			Doc: "Keeps bytes, a string or a tensor (as a .safetensors file, under the name \"tensor\") in the history.\n" +
 				"Another of the same name replaces it; names of images, histograms and tables are separate. Only\n" +
 				"rank 0 keeps it, whichever ranks call; at most 16 MiB, and 1 GiB in a run. `drun artifacts` lists and saves\n" +
@@ -57,10 +56,8 @@ func (r *Run) artifacts() []*starlib.Def {
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				a, v := &records.Artifact{Name: c.String("name")}, c.Arg("value")
 				return nil, r.keep(c, a, func() error { return take(a, v) })
-			},
-		},
-		{
-			Sig: `image(name: string, tensor: Tensor, step: int = None)`,
+			}},
+		{Sig: `image(name: string, tensor: Tensor, step: int = None)`,
 			Doc: "Keeps a picture as PNG, one for each name and step: a tensor of shape (height, width), or (channels,\n" +
 				"height, width) with 1, 3 (red, green, blue) or 4 channels (and opacity). uint8 from 0 to 255, or floats from 0 to 1,\n" +
 				"clipped to that range. NaN is an error. Another picture of the same name and step is an error, until\n" +
@@ -69,10 +66,8 @@ func (r *Run) artifacts() []*starlib.Def {
 				t := c.Arg("tensor").(*startensor.Value).Tensor()
 				a := try.To(stepped(c, "image"))
 				return nil, r.keep(c, a, func() (err error) { a.Data, err = picture(t); return err })
-			},
-		},
-		{
-			Sig: `histogram(name: string, tensor: Tensor, step: int = None)`,
+			}},
+		{Sig: `histogram(name: string, tensor: Tensor, step: int = None)`,
 			Doc: "Keeps the distribution of a tensor's values, one for each name and step: a JSON object with the 65 edges of\n" +
 				"64 bins of equal width from the smallest finite value to the largest, their counts, and how many values are nan and inf.\n" +
 				"Another of the same name and step is an error, until checkpoint.restore; without a step the next replaces\n" +
@@ -81,17 +76,14 @@ func (r *Run) artifacts() []*starlib.Def {
 				t := c.Arg("tensor").(*startensor.Value).Tensor()
 				a := try.To(stepped(c, "histogram"))
 				return nil, r.keep(c, a, func() (err error) { a.Data, err = histogram(t); return err })
-			},
-		},
-		{
-			Sig: `table(name: string, rows: iterable)`,
+			}},
+		{Sig: `table(name: string, rows: iterable)`,
 			Doc: "Keeps rows, each a dict or a list, as a JSON object {columns, rows}; another of the same name replaces it. A dict's\n" +
 				"keys are its columns. Cells are None, bool, int, float or string. Only rank 0 keeps it.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				a, rows := &records.Artifact{Name: c.String("name"), Kind: "table"}, c.Arg("rows").(starlark.Iterable)
 				return nil, r.keep(c, a, func() (err error) { a.Data, err = table(rows); return err })
-			},
-		},
+			}},
 	}
 }
 

@@ -26,8 +26,7 @@ const maxHelp = 2000 // bytes
 
 func specifications() []*starlib.Def {
 	return []*starlib.Def{
-		{
-			Sig: `choice(default: any, options: list, help: string = "") -> parameter`,
+		{Sig: `choice(default: any, options: list, help: string = "") -> parameter`,
 			Doc: "A default for run.params that may only be replaced by one of the options, which must have its type:\n" +
 				"`run.params(act = run.choice(\"relu\", [\"relu\", \"gelu\"]))`. Any other value is a usage error that lists\n" +
 				"them; so is a default that is not among them. help is shown by `drun run RECIPE.star --help`.",
@@ -50,17 +49,14 @@ func specifications() []*starlib.Def {
 				}
 				try.FailIf(!slices.ContainsFunc(s.choices, func(o starlark.Value) bool { return identical(o, own(s.value)) }), "the default %s is not one of the options", s.value)
 				return s, nil
-			},
-		},
-		{
-			Sig: `param(default: any, help: string = "") -> parameter`,
+			}},
+		{Sig: `param(default: any, help: string = "") -> parameter`,
 			Doc: "A default for run.params with a text that `drun run RECIPE.star --help` shows:\n" +
 				"`run.params(lr = run.param(0.1, \"learning rate\"))`. The text has at most 2,000 bytes.",
 			TopLevel: true,
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return try.To(specify(c)), nil
-			},
-		},
+			}},
 	}
 }
 

@@ -95,8 +95,7 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 					"It costs about as much as reading each result once more; without the call it costs nothing."},
 			{Sig: `tag(*names)`, Fn: r.tag,
 				Doc: "Labels the run; `drun runs` shows the labels. A label has at most 200 bytes."},
-			{
-				Sig: `note(text: string)`,
+			{Sig: `note(text: string)`,
 				Doc: "Adds a note of at most 1 MiB to the run.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					if n := len(c.String("text")); n > maxNote {
@@ -106,38 +105,31 @@ func New(rank *starlib.Rank, info Info, recorder Recorder, given map[string]stri
 						recorder.Note(records.Note{Text: c.String("text")})
 					}
 					return nil, nil
-				},
-			},
+				}},
 			{Sig: `progress(items: iterable, label: string = "") -> iterable`, Fn: r.progress,
 				Doc: "The same items. While a loop iterates over them, rank 0's progress is shown as a bar on a terminal,\n" +
 					"and by drun show and drun logs --follow elsewhere."},
-			{
-				Sig: `should_stop() -> bool`,
+			{Sig: `should_stop() -> bool`,
 				Doc: "Whether a signal has asked the run to stop. It is a collective, with the same answer on all ranks. A recipe\n" +
 					"that calls it gets the time of --grace to end by itself; any other is ended at once.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					asked, err := stop(c)
 					return starlark.Bool(asked), err
-				},
-			},
-			{
-				Sig: `device() -> string`,
+				}},
+			{Sig: `device() -> string`,
 				Doc: "Where this rank's tensors are computed: \"cpu\", or \"opencl:0\" and the like (`drun run --device`).",
 				Fn: func(*starlib.Call) (starlark.Value, error) {
 					if r.Tensors == nil || r.Tensors.Device() == nil {
 						return starlark.String("cpu"), nil
 					}
 					return starlark.String(r.Tensors.Device().Device), nil
-				},
-			},
-			{
-				Sig:      `elapsed() -> float`,
+				}},
+			{Sig: `elapsed() -> float`,
 				Doc:      "Seconds since this rank started, for display and benchmarks: different in every run.",
 				TopLevel: true,
 				Fn: func(*starlib.Call) (starlark.Value, error) {
 					return starlark.Float(time.Since(r.started).Seconds()), nil
-				},
-			},
+				}},
 		},
 	}
 	m.Defs = append(append(m.Defs, specifications()...), r.artifacts()...)

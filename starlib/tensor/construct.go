@@ -26,24 +26,19 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 		filled("ones", tensor.Ones),
 		like("zeros_like(t: Tensor, dtype: string = None, requires_grad: bool = False) -> Tensor", "zeros", tensor.Zeros),
 		like("ones_like(t: Tensor, dtype: string = None, requires_grad: bool = False) -> Tensor", "ones", tensor.Ones),
-		{
-			Sig: "full_like(t: Tensor, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
+		{Sig: "full_like(t: Tensor, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "A tensor of t's shape whose elements are all value, and of t's dtype unless another is given.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				t := Arg(c, "t")
 				return leaf(c)(Result(tensor.Full(ctx, t.Shape(), number(c.Arg("value")), dtypeArg(c, t.DType()))))
-			},
-		},
-		{
-			Sig: "full(shape: tuple | list | int, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
+			}},
+		{Sig: "full(shape: tuple | list | int, value: number | bool, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "A tensor whose elements are all value; by default with the dtype of tensor(value).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				shape, s := shapeArg(c), number(c.Arg("value"))
 				return leaf(c)(Result(tensor.Full(ctx, shape, s, dtypeArg(c, byDefault(s)))))
-			},
-		},
-		{
-			Sig: "eye(n: int, m: int = None, dtype: string = None, requires_grad: bool = False) -> Tensor",
+			}},
+		{Sig: "eye(n: int, m: int = None, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "An n×m matrix (n×n by default) with ones on the diagonal.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				n := c.Int("n")
@@ -52,10 +47,8 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 					m = c.Int("m")
 				}
 				return leaf(c)(Result(tensor.Eye(ctx, n, m, dtypeArg(c, dtype.Float32))))
-			},
-		},
-		{
-			Sig: "arange(start: number, end: number = None, step: number = 1, dtype: string = None, requires_grad: bool = False) -> Tensor",
+			}},
+		{Sig: "arange(start: number, end: number = None, step: number = 1, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "start, start + step, … below end; arange(n) is 0 … n - 1. int64 if all arguments are integers, else float32.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				given := [3]starlark.Value{c.Arg("start"), c.Arg("end"), c.Arg("step")}
@@ -70,17 +63,14 @@ func constructors(ctx *tensor.Context) []*starlib.Def {
 					}
 				}
 				return leaf(c)(Result(tensor.Arange(ctx, args[0], args[1], args[2], dtypeArg(c, kind))))
-			},
-		},
+			}},
 		triangleIndices(ctx, "tril_indices", "lower triangle: column ≤ row + offset", tensor.TrilIndices),
 		triangleIndices(ctx, "triu_indices", "upper triangle: column ≥ row + offset", tensor.TriuIndices),
-		{
-			Sig: "linspace(start: Tensor | number, end: Tensor | number, steps: int, dtype: string = None, requires_grad: bool = False) -> Tensor",
+		{Sig: "linspace(start: Tensor | number, end: Tensor | number, steps: int, dtype: string = None, requires_grad: bool = False) -> Tensor",
 			Doc: "steps evenly spaced values from start to end, both included, shape (steps,).",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return leaf(c)(Result(tensor.Linspace(ctx, try.To(starlib.AsNumber(c.Arg("start"))), try.To(starlib.AsNumber(c.Arg("end"))), c.Int("steps"), dtypeArg(c, dtype.Float32))))
-			},
-		},
+			}},
 	}
 }
 
@@ -156,13 +146,11 @@ func randoms(ctx *tensor.Context, shared *tensor.Generator) []*starlib.Def {
 			Doc: "Uniformly distributed integers in [low, high), int64 by default, the same on all ranks.",
 			Fn:  func(c *starlib.Call) (starlark.Value, error) { return leaf(c)(RandomInts(ctx, c, shared)) },
 		},
-		{
-			Sig: "multinomial(p: Tensor, n: int, replacement: bool = False) -> Tensor",
+		{Sig: "multinomial(p: Tensor, n: int, replacement: bool = False) -> Tensor",
 			Doc: "n indices drawn with the probabilities p (shape (k,) or (rows, k); they need not sum to 1), the same on all ranks. Shape (n,) or (rows, n), int64.",
 			Fn: func(c *starlib.Call) (starlark.Value, error) {
 				return Result(shared.Multinomial(ctx, Arg(c, "p"), c.Int("n"), c.Bool("replacement")))
-			},
-		},
+			}},
 	}
 }
 

@@ -49,24 +49,19 @@ func init() { // once for all ranks of the process
 var functions = []*starlib.Def{
 	joiner("cat", "The tensors joined along an existing dimension; their other sizes must be equal.", tensor.Cat),
 	joiner("stack", "The tensors, which have the same shape, joined along a new dimension.", tensor.Stack),
-	{
-		Sig: "where(cond: Tensor, a: Tensor | number, b: Tensor | number) -> Tensor",
+	{Sig: "where(cond: Tensor, a: Tensor | number, b: Tensor | number) -> Tensor",
 		Doc: "The elements of a where cond (bool) is true, and those of b elsewhere; all are broadcast.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			cond := Arg(c, "cond")
 			a, b := operand(c.Arg("a"), c.Arg("b"), cond), operand(c.Arg("b"), c.Arg("a"), cond)
 			return Result(tensor.Where(cond, a, b))
-		},
-	},
-	{
-		Sig: "one_hot(t: Tensor, classes: int = -1) -> Tensor",
+		}},
+	{Sig: "one_hot(t: Tensor, classes: int = -1) -> Tensor",
 		Doc: "A new last dimension of size classes, with 1 at the class and 0 elsewhere, int64. By default classes is the largest class + 1.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return Result(tensor.OneHot(Arg(c, "t"), c.Int("classes")))
-		},
-	},
-	{
-		Sig: "einsum(equation: string, *operands) -> Tensor",
+		}},
+	{Sig: "einsum(equation: string, *operands) -> Tensor",
 		Doc: `Sums of products of the operands' elements: before ->, letters name the dimensions of each operand; those that the output, after ->, does not name are summed over. "ij,jk->ik" is a matrix product, "bii->b" the traces, "i,j" an outer product. ... stands for further dimensions, broadcast. Without -> the output has the letters that occur once, in alphabetical order. The operands, Tensors or one list of them, must have the same dtype.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			given := starlark.Value(c.Rest)
@@ -76,27 +71,21 @@ var functions = []*starlib.Def{
 				}
 			}
 			return Result(tensor.Einsum(c.String("equation"), try.To(List(given))))
-		},
-	},
+		}},
 	gradDef,
 	triangle("tril", lower, tensor.Tril),
 	triangle("triu", upper, tensor.Triu),
-	{
-		Sig: "pad(t: Tensor, pad: tuple | list, value: number = 0) -> Tensor",
+	{Sig: "pad(t: Tensor, pad: tuple | list, value: number = 0) -> Tensor",
 		Doc: "Pads t with value: pad = (left, right) for the last dimension, then (top, bottom) for the one before it, and so on.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return Result(tensor.Pad(Arg(c, "t"), shapeOf(c.Arg("pad")), number(c.Arg("value"))))
-		},
-	},
-	{
-		Sig: "bincount(t: Tensor, weights: Tensor = None, minlength: int = 0) -> Tensor",
+		}},
+	{Sig: "bincount(t: Tensor, weights: Tensor = None, minlength: int = 0) -> Tensor",
 		Doc: "How often each integer 0, 1, … occurs in t, or with weights the sum of the weights there; shape (n,), where n is max(t) + 1, or minlength if that is larger.",
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			return Result(tensor.BinCount(Arg(c, "t"), Optional(c, "weights"), c.Int("minlength")))
-		},
-	},
-	{
-		Sig: `searchsorted(sorted_sequence: Tensor, input: Tensor | number, *, out_int32: bool = False, right: bool = False, side: string = None, sorter: Tensor = None) -> Tensor`,
+		}},
+	{Sig: `searchsorted(sorted_sequence: Tensor, input: Tensor | number, *, out_int32: bool = False, right: bool = False, side: string = None, sorter: Tensor = None) -> Tensor`,
 		Doc: `Where in a sorted vector (m,), or in the rows of a tensor whose other dimensions are input's, each number of input would be inserted: before its equals, or after them with right or side = "right". sorter has the indices that sort the sequence. int64, or int32, of input's shape.`,
 		Fn: func(c *starlib.Call) (starlark.Value, error) {
 			seq := Arg(c, "sorted_sequence")
@@ -115,8 +104,7 @@ var functions = []*starlib.Def{
 				return Result(tensor.Cast(at, dtype.Int32))
 			}
 			return (*Value)(at), nil
-		},
-	},
+		}},
 	test("is_nan", "NaN", tensor.IsNaN),
 	test("is_inf", "infinite", tensor.IsInf),
 	test("is_finite", "neither infinite nor NaN", tensor.IsFinite),

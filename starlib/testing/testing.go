@@ -29,8 +29,7 @@ func Module(dir string) *starlib.Module {
 		Name: "testing",
 		Doc:  "What a recipe's test_* functions need; they run under `drun test`.",
 		Defs: []*starlib.Def{
-			{
-				Sig: `eq(got, want)`,
+			{Sig: `eq(got, want)`,
 				Doc: "An error unless both are equal, in type and bit for bit: tensors in shape, dtype and elements, where NaN equals\n" +
 					"NaN; lists and dicts in everything they hold.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -39,10 +38,8 @@ func Module(dir string) *starlib.Module {
 						return nil, fmt.Errorf("got %s, want %s", shown(got), shown(want))
 					}
 					return nil, nil
-				},
-			},
-			{
-				Sig: `close(got, want, rtol: number = 1e-5, atol: number = 1e-8)`,
+				}},
+			{Sig: `close(got, want, rtol: number = 1e-5, atol: number = 1e-8)`,
 				Doc: "An error unless |got - want| <= atol + rtol * |want|, for two numbers, or each pair of elements of tensors or\n" +
 					"lists of the same shape. NaN is close to NaN, and an infinity to itself.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -55,10 +52,8 @@ func Module(dir string) *starlib.Module {
 						}
 					}
 					return nil, near(c.Thread, got, want, rtol, atol, "")
-				},
-			},
-			{
-				Sig: `check(ok: bool, message: string = "")`,
+				}},
+			{Sig: `check(ok: bool, message: string = "")`,
 				Doc: "An error with the message unless ok.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					switch message := c.String("message"); {
@@ -69,10 +64,8 @@ func Module(dir string) *starlib.Module {
 					default:
 						return nil, errors.New(message)
 					}
-				},
-			},
-			{
-				Sig: `fails(fn: callable, message: string = "") -> string`,
+				}},
+			{Sig: `fails(fn: callable, message: string = "") -> string`,
 				Doc: "Calls fn, which must fail with an error that has the message in it, and returns the error's text. A rank that\n" +
 					"fails in a collective leaves the others waiting, so fn must not call any.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
@@ -84,42 +77,33 @@ func Module(dir string) *starlib.Module {
 						return nil, fmt.Errorf("the function failed with %q, which does not contain %q", err.Error(), message)
 					}
 					return starlark.String(err.Error()), nil
-				},
-			},
-			{
-				Sig: `sleep(s: number)`,
+				}},
+			{Sig: `sleep(s: number)`,
 				Doc: "Waits for s seconds.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					time.Sleep(time.Duration(c.Float("s") * float64(time.Second)))
 					return nil, nil
-				},
-			},
-			{
-				Sig: `kill_self()`,
+				}},
+			{Sig: `kill_self()`,
 				Doc: "Ends this rank's process with SIGKILL.",
 				Fn: func(*starlib.Call) (starlark.Value, error) {
 					try.Ok(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 					select {} // the signal takes a moment to arrive
-				},
-			},
-			{
-				Sig: `exit(code: int)`,
+				}},
+			{Sig: `exit(code: int)`,
 				Doc: "Ends this rank's process with an exit status, without telling the agent.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					code := c.Int("code")
 					os.Exit(code)
 					return nil, nil
-				},
-			},
-			{
-				Sig: `hide_file(path: string)`,
+				}},
+			{Sig: `hide_file(path: string)`,
 				Doc: "Removes a file in the recipe's folder.",
 				Fn: func(c *starlib.Call) (starlark.Value, error) {
 					root := try.To(os.OpenRoot(dir))
 					defer root.Close()
 					return nil, root.Remove(filepath.FromSlash(c.String("path")))
-				},
-			},
+				}},
 		},
 	}
 	if dir == "" {
