@@ -36,9 +36,7 @@ func Import(file *starlib.File, name string) (_ []Item, err error) {
 			return nil, err
 		}
 		item, err := itemOf(name, kv[1])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+		try.FailIf(err != nil, "%s: %w", name, err)
 		items = append(items, item)
 	}
 	return items, nil
@@ -92,9 +90,7 @@ func (r *restoring) file(state *starlark.Dict) (left []string, err error) {
 				}
 			}
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+		try.FailIf(err != nil, "%s: %w", name, err)
 	}
 	for _, it := range r.found.Part {
 		if r.saved[it.Name] != nil {

@@ -2,7 +2,6 @@ package codec
 
 import (
 	"errors"
-	"fmt"
 
 	"drun/internal/try"
 	"drun/kernel/dtype"
@@ -22,7 +21,8 @@ func (e *encoding) tensor(v *startensor.Value) (_ any, err error) {
 	return cbor.Tag{Number: tagTensor, Content: []any{data.DType().String(), data.Shape(), data.Content()}}, nil
 }
 
-func (d *Decoder) tensor(content []any) (starlark.Value, error) {
+func (d *Decoder) tensor(content []any) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	damaged := errors.New("damaged value: tensor")
 	if len(content) != 3 {
 		return nil, damaged
@@ -34,9 +34,7 @@ func (d *Decoder) tensor(content []any) (starlark.Value, error) {
 		return nil, damaged
 	}
 	dt, err := dtype.Parse(name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", damaged, err)
-	}
+	try.FailIf(err != nil, "%w: %w", damaged, err)
 	shape := make([]int, len(sizes))
 	for i, n := range sizes {
 		size, ok := n.(int64)
@@ -46,8 +44,6 @@ func (d *Decoder) tensor(content []any) (starlark.Value, error) {
 		shape[i] = int(size)
 	}
 	t, err := tensor.FromBytes(d.Tensors, raw, shape, dt)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", damaged, err)
-	}
+	try.FailIf(err != nil, "%w: %w", damaged, err)
 	return (*startensor.Value)(t), nil
 }

@@ -246,9 +246,7 @@ func transforms(ctx *tensor.Context) []*starlib.Def {
 				var steps []*transform
 				for v := range starlark.Elements(c.Arg("transforms").(starlark.Iterable)) {
 					t, ok := v.(*transform)
-					if !ok {
-						return nil, fmt.Errorf("argument transforms: element %d is a %s, not a transformation such as data.resize(32)", len(steps), v.Type())
-					}
+					try.FailIf(!ok, "argument transforms: element %d is a %s, not a transformation such as data.resize(32)", len(steps), v.Type())
 					steps = append(steps, t)
 					all.random = all.random || t.random
 				}

@@ -72,9 +72,7 @@ func parseNPYHeader(text string) (_ *array, err error) {
 		case "shape":
 			a.shape, ok = shapeOf(entry.Value)
 		}
-		if !ok {
-			return nil, fmt.Errorf("the header's %s is not that of an array of plain numbers: %q", name, shorten(text))
-		}
+		try.FailIf(!ok, "the header's %s is not that of an array of plain numbers: %q", name, shorten(text))
 	}
 	if len(missing) > 0 {
 		try.Fail("the header lacks the key %q", missing[0])

@@ -120,9 +120,7 @@ func scatterValues(g *Group, c *starlib.Call, ctx *collective.WaitLimit, list []
 		if errors.As(err, new(*codec.TooLargeError)) { // it is too large only together with those before it
 			return nil, &codec.TooLargeError{Most: g.world.largest}
 		}
-		if err != nil {
-			return nil, fmt.Errorf("value %d: %w", r, err)
-		}
+		try.FailIf(err != nil, "value %d: %w", r, err)
 		counts[r] = int64(len(all) - before)
 	}
 	at := origin(c).In(collective.Step) // only src knows what the list holds

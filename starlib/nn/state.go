@@ -76,15 +76,12 @@ func converting(name string, d dtype.Type) *starlib.Def {
 	return method(name+"() -> Module", fmt.Sprintf("to(%q).", d.String()), func(m *Model) (starlark.Value, error) { return m.to(d) })
 }
 
-func (m *Model) to(d dtype.Type) (starlark.Value, error) {
-	if !d.IsFloat() || d == dtype.Float16 {
-		return nil, fmt.Errorf("nn.%s.to: want float32, float64 or bfloat16, not %s", m.kind, d)
-	}
+func (m *Model) to(d dtype.Type) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
+	try.FailIf(!d.IsFloat() || d == dtype.Float16, "nn.%s.to: want float32, float64 or bfloat16, not %s", m.kind, d)
 	leaves := m.leaves()
 	for _, l := range leaves {
-		if l.Claimed() {
-			return nil, fmt.Errorf("nn.%s.to: an optimizer or dist.ddp holds the module's parameters, and would not see those of another dtype; convert before you make those", m.kind)
-		}
+		try.FailIf(l.Claimed(), "nn.%s.to: an optimizer or dist.ddp holds the module's parameters, and would not see those of another dtype; convert before you make those", m.kind)
 	}
 	for _, l := range leaves {
 		if err := l.Convert(d); err != nil {

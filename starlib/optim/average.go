@@ -123,9 +123,7 @@ func (a *average) SetState(entries []starlib.Entry) (err error) {
 		switch e.Name {
 		case "updates":
 			n, err := starlark.AsInt32(e.Value)
-			if err != nil || n < 0 {
-				return fmt.Errorf("optim.%s: updates must be a number of 0 or more, not %s", a.kind, e.Value)
-			}
+			try.FailIf(err != nil || n < 0, "optim.%s: updates must be a number of 0 or more, not %s", a.kind, e.Value)
 			updates = n
 		case "swapped":
 			b, ok := e.Value.(starlark.Bool)

@@ -293,9 +293,7 @@ func (o *Optimizer) SetState(entries []starlib.Entry) (err error) {
 		switch e.Name {
 		case "steps":
 			n, err := starlark.AsInt32(e.Value)
-			if err != nil || n < 0 {
-				return fmt.Errorf("optim.%s: steps must be a number of 0 or more, not %s", o.kind, e.Value)
-			}
+			try.FailIf(err != nil || n < 0, "optim.%s: steps must be a number of 0 or more, not %s", o.kind, e.Value)
 			step = n
 		case "lr":
 			var ok bool

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/try"
 	"drun/starlib"
 )
 
@@ -120,30 +121,23 @@ func (o *Optimizer) plateaus() starlark.Value {
 }
 
 // setPlateaus checks a state, and with apply sets it.
-func (o *Optimizer) setPlateaus(v starlark.Value, apply bool) error {
+func (o *Optimizer) setPlateaus(v starlark.Value, apply bool) (err error) {
+	defer try.Caught(&err)
 	states, ok := v.(starlark.Tuple)
-	if !ok || len(states) != len(o.groups) {
-		return fmt.Errorf("optim.%s has %d groups of parameters, but plateau is %s", o.kind, len(o.groups), v)
-	}
+	try.FailIf(!ok || len(states) != len(o.groups), "optim.%s has %d groups of parameters, but plateau is %s", o.kind, len(o.groups), v)
 	for i, s := range states {
 		if s == starlark.None {
 			continue
 		}
 		p, ok := o.groups[i].rate.(*plateau)
-		if !ok {
-			return fmt.Errorf("optim.%s: group %d was saved with optim.plateau as its lr, and now has something else", o.kind, i)
-		}
+		try.FailIf(!ok, "optim.%s: group %d was saved with optim.plateau as its lr, and now has something else", o.kind, i)
 		t, ok := s.(starlark.Tuple)
-		if !ok || len(t) != 4 {
-			return fmt.Errorf("optim.%s: the state of a plateau must be four numbers, not %s", o.kind, s)
-		}
+		try.FailIf(!ok || len(t) != 4, "optim.%s: the state of a plateau must be four numbers, not %s", o.kind, s)
 		lr, ok1 := starlark.AsFloat(t[0])
 		best, ok2 := starlark.AsFloat(t[1])
 		bad, err1 := starlark.AsInt32(t[2])
 		pause, err2 := starlark.AsInt32(t[3])
-		if !ok1 || !ok2 || err1 != nil || err2 != nil || checkRate(lr) != nil {
-			return fmt.Errorf("optim.%s: the state of a plateau must be four numbers, not %s", o.kind, s)
-		}
+		try.FailIf(!ok1 || !ok2 || err1 != nil || err2 != nil || checkRate(lr) != nil, "optim.%s: the state of a plateau must be four numbers, not %s", o.kind, s)
 		if apply {
 			p.lr, p.best, p.bad, p.pause = lr, best, bad, pause // the group's rate is still that of the last step
 		}

@@ -106,9 +106,7 @@ func scheduleList(values starlark.Tuple) (_ []*schedule, err error) {
 	for i, v := range values {
 		s, ok := v.(*schedule)
 		try.FailIf(!ok, "schedule %d: want a Schedule, such as optim.cosine(...), got %s", i, v.Type())
-		if s.momentum != nil {
-			return nil, fmt.Errorf("schedule %d: one_cycle with cycle_momentum sets the optimizer's momentum, and cannot be a part of another schedule", i)
-		}
+		try.FailIf(s.momentum != nil, "schedule %d: one_cycle with cycle_momentum sets the optimizer's momentum, and cannot be a part of another schedule", i)
 		list[i] = s
 	}
 	try.FailIf(len(list) == 0, "want at least one schedule")

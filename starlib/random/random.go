@@ -83,20 +83,17 @@ func (g *Generator) State() []starlib.Entry {
 }
 
 // SetState continues a stream where it was.
-func (g *Generator) SetState(entries []starlib.Entry) error {
+func (g *Generator) SetState(entries []starlib.Entry) (err error) {
+	defer try.Caught(&err)
 	next := *g.Stream
 	for _, e := range entries {
 		field := map[string]*uint64{"seed": &next.Seed, "stream": &next.Stream, "position": &next.Position}[e.Name]
-		if field == nil {
-			return fmt.Errorf("a generator has no state %q", e.Name)
-		}
+		try.FailIf(field == nil, "a generator has no state %q", e.Name)
 		n, ok := e.Value.(starlark.Int)
 		if ok {
 			*field, ok = n.Uint64()
 		}
-		if !ok {
-			return fmt.Errorf("a generator's %s must be an integer from 0 to 2^64 - 1, not %s", e.Name, e.Value)
-		}
+		try.FailIf(!ok, "a generator's %s must be an integer from 0 to 2^64 - 1, not %s", e.Name, e.Value)
 	}
 	*g.Stream = next
 	return nil

@@ -110,9 +110,7 @@ func (s *Streams) SetState(entries []starlib.Entry) (err error) {
 			positions[e.Name], ok = n.Uint64()
 		}
 		try.FailIf(!ok, "the position of a stream must be an integer from 0 to 2^64 - 1, not %s", e.Value)
-		if e.Name != "shared" && e.Name != "rank" && !strings.HasPrefix(e.Name, groupPrefix) {
-			return fmt.Errorf("there is no stream %q", e.Name)
-		}
+		try.FailIf(e.Name != "shared" && e.Name != "rank" && !strings.HasPrefix(e.Name, groupPrefix), "there is no stream %q", e.Name)
 	}
 	s.derive(derived)
 	for name, position := range positions {

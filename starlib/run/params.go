@@ -71,9 +71,7 @@ func (p *Params) declare(defaults []starlark.Tuple) (_ starlark.Value, err error
 	for _, kv := range defaults {
 		name, value := string(kv[0].(starlark.String)), kv[1]
 		try.Ok(checkName("a parameter's name", name))
-		if slices.ContainsFunc(p.declared, func(d Param) bool { return d.Name == name }) {
-			return nil, fmt.Errorf("parameter %s is declared twice", name)
-		}
+		try.FailIf(slices.ContainsFunc(p.declared, func(d Param) bool { return d.Name == name }), "parameter %s is declared twice", name)
 		d := Param{Name: name, Default: value}
 		if spec, ok := value.(*specification); ok {
 			d.Default, d.Choices, d.Help = spec.value, spec.choices, spec.help

@@ -48,7 +48,8 @@ func (r *parquetReader) openLeaf(l *leaf, group int) error {
 
 // checkPages finds damage that the library does not: fixed-length values in DELTA_BYTE_ARRAY that have another
 // length, which it would read at wrong positions, and corrupt LZ4, for which it would allocate ever more memory.
-func (r *parquetReader) checkPages(l *leaf, m *format.ColumnMetaData) error {
+func (r *parquetReader) checkPages(l *leaf, m *format.ColumnMetaData) (err error) {
+	defer try.Caught(&err)
 	at := m.DataPageOffset
 	if m.DictionaryPageOffset != 0 {
 		at = m.DictionaryPageOffset
@@ -58,16 +59,12 @@ func (r *parquetReader) checkPages(l *leaf, m *format.ColumnMetaData) error {
 		in := bufio.NewReader(section)
 		var h format.PageHeader
 		err := thrift.NewDecoder(new(thrift.CompactProtocol).NewReader(in)).Decode(&h)
-		if err != nil {
-			return fmt.Errorf("byte %d: a page's header is corrupt: %w", at, err)
-		}
+		try.FailIf(err != nil, "byte %d: a page's header is corrupt: %w", at, err)
 		content, err := io.ReadAll(io.LimitReader(in, int64(h.CompressedPageSize)))
 		if err == nil {
 			err = l.checkPage(&h, m.Codec, content)
 		}
-		if err != nil {
-			return fmt.Errorf("byte %d: %w", at, err)
-		}
+		try.FailIf(err != nil, "byte %d: %w", at, err)
 		size, _ := section.Seek(0, io.SeekCurrent)
 		at += size - int64(in.Buffered())
 	}
