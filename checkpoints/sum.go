@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"drun/internal/each"
 	"drun/internal/try"
 )
 
@@ -33,9 +34,5 @@ func (s *Store) Sum(run string, ref Ref) (_ string, err error) {
 func (s *Store) ViewAll(info Info) (*View, error) { return s.View(info.Run, info.Ref(), ranksOf(info)) }
 
 func ranksOf(info Info) []int {
-	ranks := make([]int, info.WorldSize)
-	for i := range ranks {
-		ranks[i] = i
-	}
-	return ranks
+	return each.UpTo(info.WorldSize, func(rank int) int { return rank })
 }

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -43,11 +44,7 @@ func collate(ctx *tensor.Context, samples []starlark.Value) (_ starlark.Value, e
 		return (*startensor.Value)(t), nil
 	case starlark.Tuple:
 		parts := try.To(columns(samples))
-		out := make(starlark.Tuple, len(first))
-		for k, part := range parts {
-			out[k] = try.To(collate(ctx, part))
-		}
-		return out, nil
+		return starlark.Tuple(each.Of(parts, func(part []starlark.Value) starlark.Value { return try.To(collate(ctx, part)) })), nil
 	case *starlark.Dict:
 		return collateDicts(ctx, first, samples)
 	}

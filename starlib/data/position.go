@@ -9,6 +9,7 @@ import (
 
 	"drun/internal/try"
 	"drun/starlib"
+	startensor "drun/starlib/tensor"
 )
 
 // A loader's state is its position in an epoch, and what decides which samples came before it. So with another
@@ -92,10 +93,7 @@ func (l *Loader) State() []starlib.Entry {
 	for _, d := range append(l.before[:len(l.before):len(l.before)], own) {
 		numbers = append(numbers, d.ranks, d.size, d.batches)
 	}
-	divided := make(starlark.Tuple, len(numbers))
-	for i, n := range numbers {
-		divided[i] = starlark.MakeInt(n)
-	}
+	divided := startensor.IntTuple(numbers)
 	entries := []starlib.Entry{{Name: "epoch", Value: starlark.MakeInt(l.epoch)}, {Name: "batch", Value: starlark.MakeInt(l.batch)}}
 	if l.stream == nil {
 		return append(entries, starlib.Entry{Name: "batches", Value: divided})

@@ -212,11 +212,7 @@ func (s *Stream) labelOf(t *table.Table) (int, error) {
 // row makes a record from a row: its cells by name or, with a label, numbers.
 func (s *Stream) row(t *table.Table, i, label int, r *record) error {
 	if label < 0 {
-		object := make(table.Object, len(t.Columns))
-		for k, c := range t.Columns {
-			object[k] = table.Member{Name: c.Name, Value: c.Cell(i)}
-		}
-		r.value = object
+		r.value = t.Row(i)
 		return nil
 	}
 	r.x = make([]float32, 0, len(t.Columns)-1)

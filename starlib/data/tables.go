@@ -41,11 +41,7 @@ func (t *Table) Len() int             { return t.Rows }
 // Iterate yields the rows, each a dict.
 func (t *Table) Iterate() starlark.Iterator {
 	return &iterator{len: t.Len, thread: t.thread, at: func(i int) (starlark.Value, error) {
-		row := make(table.Object, len(t.Columns))
-		for k, c := range t.Columns {
-			row[k] = table.Member{Name: c.Name, Value: c.Cell(i)}
-		}
-		return plainValue(row), nil
+		return plainValue(t.Row(i)), nil
 	}}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -260,10 +261,7 @@ func allToAllLists(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starla
 	call := collective.NewAllToAll(collective.Of(counts), collective.Of(theirs), one, one)
 	call.Shape, call.As = ragged(in.Shape()), in.DType()
 	try.Ok(g.do(ctx, call, at))
-	received := make([]int, len(theirs))
-	for i, n := range theirs {
-		received[i] = int(n)
-	}
+	received := each.Of(theirs, func(n int64) int { return int(n) })
 	step := at.In(collective.Step)
 	out := try.To(exchanged(g, ctx, in.Detach(), sent, received, step))
 	if in.RequiresGrad() && in.Context().Recording() {

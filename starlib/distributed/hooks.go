@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -28,10 +29,7 @@ type ownHook struct{ fn starlark.Callable }
 
 func (h ownHook) average(d *ddp, b *bucket, flat *tensor.Tensor, shapes [][]int) (_ *tensor.Tensor, err error) {
 	defer try.Caught(&err)
-	list := make([]starlark.Value, len(shapes))
-	for i, shape := range shapes {
-		list[i] = intTuple(shape)
-	}
+	list := each.Of(shapes, func(shape []int) starlark.Value { return startensor.IntTuple(shape) })
 	index := slices.Index(d.buckets, b)
 	given := starlarkstruct.FromStringDict(starlarkstruct.Default, starlark.StringDict{"buffer": (*startensor.Value)(flat), "shapes": starlark.NewList(list),
 		"index": starlark.MakeInt(index), "is_last": starlark.Bool(index == len(d.buckets)-1), "group": d.g})
@@ -45,14 +43,6 @@ func (h ownHook) average(d *ddp, b *bucket, flat *tensor.Tensor, shapes [][]int)
 	try.FailIf(t.DType() != flat.DType() || !slices.Equal(t.Shape(), flat.Shape()), "the hook returned a tensor of %s and shape %s: want %s and %s, those of bucket.buffer",
 		t.DType(), listText(t.Shape()), flat.DType(), listText(flat.Shape()))
 	return t.Detach(), nil
-}
-
-func intTuple(ns []int) starlark.Tuple {
-	out := make(starlark.Tuple, len(ns))
-	for i, n := range ns {
-		out[i] = starlark.MakeInt(n)
-	}
-	return out
 }
 
 // hooks is dist.hooks.

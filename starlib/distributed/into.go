@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
@@ -90,11 +91,7 @@ func fill(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective.
 
 // times multiplies counts.
 func times(counts []int, by int) []int {
-	out := make([]int, len(counts))
-	for i, n := range counts {
-		out[i] = n * by
-	}
-	return out
+	return each.Of(counts, func(n int) int { return n * by })
 }
 
 // premul is PyTorch's PREMUL_SUM: a sum to which each rank contributes its tensor times a factor.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -128,10 +129,7 @@ var meshMethods = &starlib.Methods{
 }
 
 func (m *mesh) String() string {
-	var dims []string
-	for _, d := range m.dims {
-		dims = append(dims, fmt.Sprintf("%s: %d", d.name, d.extent))
-	}
+	dims := each.Of(m.dims, func(d dimension) string { return fmt.Sprintf("%s: %d", d.name, d.extent) })
 	return "mesh(" + strings.Join(dims, ", ") + ")"
 }
 
@@ -147,11 +145,7 @@ func (m *mesh) ranks() []int {
 }
 
 func (m *mesh) each(of func(d dimension) starlark.Value) starlark.Tuple {
-	values := make(starlark.Tuple, len(m.dims))
-	for i, d := range m.dims {
-		values[i] = of(d)
-	}
-	return values
+	return each.Of(m.dims, of)
 }
 
 func (m *mesh) dimension(name string) (dimension, error) {
@@ -160,10 +154,7 @@ func (m *mesh) dimension(name string) (dimension, error) {
 			return d, nil
 		}
 	}
-	var names []string
-	for _, d := range m.dims {
-		names = append(names, d.name)
-	}
+	names := each.Of(m.dims, func(d dimension) string { return d.name })
 	return dimension{}, fmt.Errorf("the mesh has no dimension %q: want one of %s", name, strings.Trim(listText(names), "[]"))
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/tensor"
@@ -65,10 +66,7 @@ func (h *head) empty(g *Group, src int) (*tensor.Tensor, error) {
 	if dims < 0 || dims > tensor.MaxDims || !dtype.Type(h[4]).Valid() {
 		return nil, fmt.Errorf("rank %d sent an invalid tensor: %v", g.ranks[src], *h)
 	}
-	shape := make([]int, dims)
-	for i := range shape {
-		shape[i] = int(h[6+i])
-	}
+	shape := each.Of(h[6:6+dims], func(n int64) int { return int(n) })
 	return tensor.Empty(g.world.tensors, shape, dtype.Type(h[4]))
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -148,14 +149,12 @@ func (r *ring) around(part []*tensor.Tensor, use func(part []*tensor.Tensor, fro
 // pass sends a part to the next rank, and returns that of the rank before.
 func (r *ring) pass(part []*tensor.Tensor) []*tensor.Tensor {
 	n := r.g.Size()
-	var sent []*shipment
-	for _, t := range part {
-		sent = append(sent, try.To(sendParcel(r.g, r.ctx, parcel{t: t}, (r.g.own+1)%n, tagRing, r.at)))
-	}
-	got := make([]*tensor.Tensor, len(part))
-	for i := range got {
-		got[i] = try.To(receiveParcel(r.g, r.ctx, (r.g.own-1+n)%n, tagRing, r.at)).t
-	}
+	sent := each.Of(part, func(t *tensor.Tensor) *shipment {
+		return try.To(sendParcel(r.g, r.ctx, parcel{t: t}, (r.g.own+1)%n, tagRing, r.at))
+	})
+	got := each.Of(part, func(*tensor.Tensor) *tensor.Tensor {
+		return try.To(receiveParcel(r.g, r.ctx, (r.g.own-1+n)%n, tagRing, r.at)).t
+	})
 	for _, s := range sent {
 		try.Ok(s.wait(r.ctx))
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 
@@ -107,11 +108,7 @@ var storeMethods = &starlib.Methods{
 		storeMethod(`list_keys() -> list`, "The keys that are set, sorted.",
 			func(ctx context.Context, _ *starlib.Call, s Store) (starlark.Value, error) {
 				keys := try.To(s.Keys(ctx))
-				out := make([]starlark.Value, len(keys))
-				for i, key := range keys {
-					out[i] = starlark.String(key)
-				}
-				return starlark.NewList(out), nil
+				return starlark.NewList(each.Of(keys, func(key string) starlark.Value { return starlark.String(key) })), nil
 			}),
 		storeMethod(`queue_push(key: string, value: string | bytes)`, "Adds a value to the end of a queue. Queues are not among the keys.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
@@ -179,11 +176,7 @@ var storeMethods = &starlib.Methods{
 		storeMethod(`multi_get(keys: iterable, timeout: number = None, binary: bool = False) -> list`, "Waits until all keys are set, and returns their values, read in one step.",
 			timed(func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {
 				values := try.To(s.MultiGet(ctx, try.To(texts(c, "keys"))))
-				out := make([]starlark.Value, len(values))
-				for i, v := range values {
-					out[i] = shown(c, v)
-				}
-				return starlark.NewList(out), nil
+				return starlark.NewList(each.Of(values, func(v []byte) starlark.Value { return shown(c, v) })), nil
 			})),
 		storeMethod(`multi_set(keys: iterable, values: iterable)`, "Sets every key to its value, all in one step.",
 			func(ctx context.Context, c *starlib.Call, s Store) (starlark.Value, error) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"drun/collective"
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/optim"
@@ -126,10 +127,6 @@ func exchangeParts(g *Group, ctx *collective.WaitLimit, t *tensor.Tensor, from, 
 	return err
 }
 
-func partSizes(g *Group, n, each int) []int {
-	counts := make([]int, g.Size())
-	for r := range counts {
-		counts[r] = min((r+1)*each, n) - min(r*each, n)
-	}
-	return counts
+func partSizes(g *Group, n, part int) []int {
+	return each.UpTo(g.Size(), func(r int) int { return min((r+1)*part, n) - min(r*part, n) })
 }

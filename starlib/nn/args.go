@@ -58,11 +58,7 @@ func spreadOf(v starlark.Value, n, least int) ([]int, error) {
 
 // numbers formats the sizes of a layer's kernel: (3, 3) or (3,).
 func numbers(list []int) string {
-	tuple := make(starlark.Tuple, len(list))
-	for i, n := range list {
-		tuple[i] = starlark.MakeInt(n)
-	}
-	return tuple.String()
+	return startensor.IntTuple(list).String()
 }
 
 func probability(c *starlib.Call, name string) float64 {

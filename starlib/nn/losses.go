@@ -8,6 +8,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	startensor "drun/starlib/tensor"
@@ -138,10 +139,7 @@ func (k *maker) lossModule(d *starlib.Def, c *starlib.Call, tensors []string) (s
 	}
 	function := d.Builtin(nil)
 	return k.makeCall(d.Name(), c.Given(), nil, "("+strings.Join(tensors, ", ")+") -> Tensor", func(_ *Model, c *starlib.Call) (starlark.Value, error) {
-		args := make(starlark.Tuple, len(tensors))
-		for i := range args {
-			args[i] = c.At(i)
-		}
+		args := starlark.Tuple(each.UpTo(len(tensors), c.At))
 		return function.(starlark.Callable).CallInternal(c.Thread, args, given)
 	}), nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	"drun/starlib/lang"
@@ -104,10 +105,7 @@ func mark(v starlark.Value) (seen, tree starlark.Value, part bool) {
 			return v, marked{t, false}, true
 		}
 	case *starlark.List:
-		items := make(starlark.Tuple, v.Len())
-		for i := range items {
-			items[i] = v.Index(i)
-		}
+		items := starlark.Tuple(each.UpTo(v.Len(), v.Index))
 		if s, t, part := mark(items); part {
 			return s, t, true
 		}

@@ -268,10 +268,7 @@ func (o *Optimizer) SetField(name string, v starlark.Value) (err error) {
 
 // State returns the algorithm's tensors, the number of steps, and the learning rates.
 func (o *Optimizer) State() []starlib.Entry {
-	rates := make(starlark.Tuple, len(o.groups))
-	for i, g := range o.groups {
-		rates[i] = starlark.Float(g.lr)
-	}
+	rates := starlark.Tuple(each.Of(o.groups, func(g group) starlark.Value { return starlark.Float(g.lr) }))
 	entries := []starlib.Entry{{Name: "steps", Value: starlark.MakeInt(o.step)}, {Name: "lr", Value: rates}}
 	if moved := o.plateaus(); moved != nil {
 		entries = append(entries, starlib.Entry{Name: "plateau", Value: moved})

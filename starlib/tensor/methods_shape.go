@@ -7,6 +7,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/starlib"
 	"drun/tensor"
@@ -29,7 +30,7 @@ var shapeDefs = []*starlib.Def{
 	method("size(dim: int = None) -> tuple | int", "The sizes, as .shape; with a dim, the size of that dimension.",
 		func(c *starlib.Call, t *tensor.Tensor) (starlark.Value, error) {
 			if c.IsNone("dim") {
-				return shapeTuple(t.Shape()), nil
+				return IntTuple(t.Shape()), nil
 			}
 			n, err := tensor.Size(t, c.Int("dim"))
 			return starlark.MakeInt(n), err
@@ -216,11 +217,7 @@ func several(list []*tensor.Tensor, err error) (starlark.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := make(starlark.Tuple, len(list))
-	for i, x := range list {
-		t[i] = (*Value)(x)
-	}
-	return t, nil
+	return starlark.Tuple(each.Of(list, func(t *tensor.Tensor) starlark.Value { return (*Value)(t) })), nil
 }
 
 // optionalDim returns the argument dim; nil for None.

@@ -8,6 +8,7 @@ import (
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
+	"drun/internal/each"
 	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
@@ -260,7 +261,7 @@ func (v *Value) Attr(name string) (starlark.Value, error) {
 	t := v.Tensor()
 	switch name {
 	case "shape":
-		return shapeTuple(t.Shape()), nil
+		return IntTuple(t.Shape()), nil
 	case "ndim":
 		return starlark.MakeInt(t.Dim()), nil
 	case "T":
@@ -334,10 +335,7 @@ var dtypeNames = func() (names [256]starlark.Value) {
 // Shape formats t's shape as Python does: (2, 3).
 func Shape(t *tensor.Tensor) string { return tensor.ShapeString(t.Shape()) }
 
-func shapeTuple(shape []int) starlark.Tuple {
-	t := make(starlark.Tuple, len(shape))
-	for i, n := range shape {
-		t[i] = starlark.MakeInt(n)
-	}
-	return t
+// IntTuple is a tuple of integers, such as a shape.
+func IntTuple(ns []int) starlark.Tuple {
+	return each.Of(ns, func(n int) starlark.Value { return starlark.MakeInt(n) })
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"drun/internal/each"
 	"drun/starlib/lang"
 )
 
@@ -47,11 +48,7 @@ func (all Entries) Search(text string) Entries {
 	slices.SortStableFunc(hits, func(a, b hit) int {
 		return cmp.Or(b.score-a.score, len(a.Path())-len(b.Path()), strings.Compare(a.Path(), b.Path()))
 	})
-	found := make(Entries, len(hits))
-	for i, h := range hits {
-		found[i] = h.Entry
-	}
-	return found
+	return each.Of(hits, func(h hit) Entry { return h.Entry })
 }
 
 // score returns how well a word matches the entry; 0: not at all.

@@ -68,6 +68,11 @@ func (c *Column) IsMissing(row int) bool {
 	return c.Missing != nil && c.Missing[row] || c.Kind == Float && math.IsNaN(c.Floats[row])
 }
 
+// Row returns a row by the names of its columns.
+func (t *Table) Row(i int) Object {
+	return each.Of(t.Columns, func(c *Column) Member { return Member{c.Name, c.Cell(i)} })
+}
+
 // Cell returns a cell as a value: nil, bool, int64, float64, string, []any or map[string]any.
 func (c *Column) Cell(row int) any {
 	switch {
