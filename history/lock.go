@@ -36,12 +36,10 @@ func (db *DB) lockPath(id int64) string {
 // Claim claims what a key stands for, such as a cell of a sweep, for this process among all that use the home. release is
 // nil if another process has claimed it.
 func Claim(home, key string) (release func(), err error) {
+	defer try.Caught(&err)
 	sum := sha256.Sum256([]byte(key))
 	path := filepath.Join(home, "locks", fmt.Sprintf("claim-%x.lock", sum[:8]))
-	file, err := lockFile(path)
-	if err != nil {
-		return nil, err
-	}
+	file := try.To(lockFile(path))
 	there, err := os.FileInfo(nil), unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	own, _ := file.Stat()
 	if err == nil { // the file may have been removed by its previous holder
@@ -66,12 +64,10 @@ func lockFile(path string) (*os.File, error) {
 	return file, sqldb.Wrap(path, err)
 }
 
-func (db *DB) lockRun(id int64) (*os.File, error) {
+func (db *DB) lockRun(id int64) (_ *os.File, err error) {
+	defer try.Caught(&err)
 	path := db.lockPath(id)
-	file, err := lockFile(path)
-	if err != nil {
-		return nil, err
-	}
+	file := try.To(lockFile(path))
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		file.Close()
 		return nil, exit.WithHint(&sqldb.Error{Path: path, What: "could not be locked", Err: err},

@@ -96,10 +96,9 @@ func (p Param) MarshalCBOR() (_ []byte, err error) {
 }
 
 func (p *Param) UnmarshalCBOR(data []byte) (err error) {
+	defer try.Caught(&err)
 	var c paramColumns
-	if err := spoolDecoder.Unmarshal(data, &c); err != nil {
-		return err
-	}
+	try.Ok(spoolDecoder.Unmarshal(data, &c))
 	p.Name = c.Name
 	p.Value, err = decodeParam(c.Kind, c.Text)
 	return err

@@ -129,7 +129,8 @@ func insertAll[T any](tx *sql.Tx, or, table string, records []T, keys string, va
 }
 
 // putRows stores the kinds of records that are rows of one table.
-func (r *Run) putRows(tx *sql.Tx, b *Batch) error {
+func (r *Run) putRows(tx *sql.Tx, b *Batch) (err error) {
+	defer try.Caught(&err)
 	v := reflect.ValueOf(b).Elem()
 	for _, kind := range reflect.VisibleFields(v.Type()) {
 		table := kind.Tag.Get("table")
@@ -140,9 +141,7 @@ func (r *Run) putRows(tx *sql.Tx, b *Batch) error {
 		if t := kind.Type.Elem(); t.Kind() == reflect.Struct {
 			columns = columnsOf(t)
 		}
-		if err := insert(tx, kind.Tag.Get("or"), table, v.FieldByIndex(kind.Index), columns, "run, ", r.ID); err != nil {
-			return err
-		}
+		try.Ok(insert(tx, kind.Tag.Get("or"), table, v.FieldByIndex(kind.Index), columns, "run, ", r.ID))
 	}
 	return nil
 }

@@ -84,9 +84,8 @@ var errTooLarge = errors.New("the state is larger than drun can hand over")
 // share decides which rank hands over what, and where in the region it goes; it returns the region's size. Of ranks
 // with equal data, it picks one that is near, with the fewest bytes so far.
 func (s *saving) share(near func(rank int) bool) (size int64, err error) {
-	if err := s.findWholes(); err != nil {
-		return 0, err
-	}
+	defer try.Caught(&err)
+	try.Ok(s.findWholes())
 	holders := map[transfer.Content][]entry{}
 	var distinct [][]entry
 	for rank := range len(s.parts) {
@@ -252,7 +251,8 @@ type whole struct {
 }
 
 // findWholes collects the parts of tensors in rank order, and checks that they are complete.
-func (s *saving) findWholes() error {
+func (s *saving) findWholes() (err error) {
+	defer try.Caught(&err)
 	type key struct{ name, set string }
 	known := map[key]*whole{}
 	for rank := range len(s.parts) {
@@ -276,9 +276,7 @@ func (s *saving) findWholes() error {
 		}
 	}
 	for _, w := range s.wholes {
-		if err := s.check(w); err != nil {
-			return err
-		}
+		try.Ok(s.check(w))
 	}
 	return nil
 }
@@ -314,7 +312,8 @@ func (s *saving) check(w *whole) error {
 func (s *saving) at(p entry) *engine.Entry { return &s.parts[p.rank].Entries[p.i] }
 
 // join puts a tensor together and gives it to the ranks that had parts of it.
-func (s *saving) join(w *whole) error {
+func (s *saving) join(w *whole) (err error) {
+	defer try.Caught(&err)
 	var mem []byte
 	if w.apart && w.bytes > 0 {
 		mem = s.region.Mem[w.offset:][:w.bytes:w.bytes]
@@ -326,9 +325,7 @@ func (s *saving) join(w *whole) error {
 		case !w.apart:
 			copy(mem[e.Share.From:], e.Data)
 		case !s.parts[p.rank].Apart && e.Bytes > 0:
-			if _, err := s.region.WriteAt(e.Data, w.offset+e.Share.From); err != nil {
-				return err
-			}
+			try.To(s.region.WriteAt(e.Data, w.offset+e.Share.From))
 		}
 	}
 	for _, p := range w.parts {

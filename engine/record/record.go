@@ -268,10 +268,9 @@ func (r *Record) Finish(code exit.Code, text string, seconds float64) (spool str
 	return spool, err
 }
 
-func (r *Record) Discard() error {
-	if _, err := r.writer.close(nil); err != nil {
-		return err
-	}
+func (r *Record) Discard() (err error) {
+	defer try.Caught(&err)
+	try.To(r.writer.close(nil))
 	return bounded(r.home, r.atMost, r.writer.hurry, r.run.Discard)
 }
 

@@ -224,12 +224,11 @@ func (r *Checkpoints) giveLoaded(l *loaded) {
 	r.regions.Give(l.region)
 }
 
-func (r *Checkpoints) part(l *loaded, rank int, near bool) (*engine.Restored, error) {
+func (r *Checkpoints) part(l *loaded, rank int, near bool) (_ *engine.Restored, err error) {
+	defer try.Caught(&err)
 	out := &engine.Restored{}
 	if near && l.view.Size > 0 {
-		if err := l.bring(l.view.Parts[rank], &r.regions); err != nil {
-			return nil, err
-		}
+		try.Ok(l.bring(l.view.Parts[rank], &r.regions))
 		l.region.Lend(out)
 	} else if l.view.Size > 0 {
 		out.State, out.Size = l.number, l.view.Size
@@ -263,6 +262,7 @@ func (l *loaded) bring(part []checkpoints.Located, regions *transfer.Regions) (e
 // cut gives a rank, in a world of another size, its share of tensors that differ between the ranks that saved them:
 // the rows of all of them, in rank order, are divided equally among the new ranks.
 func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry, err error) {
+	defer try.Caught(&err)
 	for _, name := range differ {
 		var from []checkpoints.Located
 		for _, part := range l.view.Parts {
@@ -289,9 +289,7 @@ func (l *loaded) cut(differ []string, rank, world int) (cut []engine.Entry, err 
 		to := e.Data
 		for at, end := rank*share, (rank+1)*share; at < end && size > 0; {
 			part, n := from[at/rows], min(rows-at%rows, end-at)
-			if _, err := l.view.ReadAt(to[:int64(n)*size], part.Offset+int64(at%rows)*size); err != nil {
-				return nil, err
-			}
+			try.To(l.view.ReadAt(to[:int64(n)*size], part.Offset+int64(at%rows)*size))
 			at, to = at+n, to[int64(n)*size:]
 		}
 		cut = append(cut, e)

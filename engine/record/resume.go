@@ -34,7 +34,8 @@ type origin struct {
 
 // CheckNames returns the error that Open would return for the user's names: a run name that is taken, or a run to
 // resume that does not exist. So the user learns of them before the run waits for other nodes.
-func CheckNames(h History) error {
+func CheckNames(h History) (err error) {
+	defer try.Caught(&err)
 	if h.Resume == Auto || h.Replay != nil || h.UID != "" {
 		return nil
 	}
@@ -47,9 +48,7 @@ func CheckNames(h History) error {
 	}
 	defer db.Close()
 	if h.Name != "" {
-		if err := db.CheckFree(h.Name); err != nil {
-			return err
-		}
+		try.Ok(db.CheckFree(h.Name))
 	}
 	if h.Resume != "" {
 		name, _, _ := strings.Cut(h.Resume, "@")
@@ -163,7 +162,8 @@ func (e *DoneError) Error() string       { return fmt.Sprintf("run %d %s is done
 func (e *DoneError) ExitCode() exit.Code { return exit.Done }
 
 // unfinished finds the run to continue; nil: there is none, so it is to be begun.
-func (r *Record) unfinished(c Config) (*history.Detail, error) {
+func (r *Record) unfinished(c Config) (_ *history.Detail, err error) {
+	defer try.Caught(&err)
 	if c.Name == "" && c.UID == "" {
 		return nil, exit.Errorf(exit.Usage, "--resume auto needs --name, the run that it continues or begins")
 	}
@@ -188,9 +188,7 @@ func (r *Record) unfinished(c Config) (*history.Detail, error) {
 	case d.Status == history.Pending:
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %d %s belongs to a job that has not begun", d.ID, d.Name), "drun jobs lists it")
 	case d.Status == history.Done:
-		if err := otherParams(d, c.Params); err != nil {
-			return nil, err
-		}
+		try.Ok(otherParams(d, c.Params))
 		return nil, &DoneError{Earlier{d.ID, d.Name, *d.Seconds}}
 	case c.SeedGiven && d.Seed != c.Seed:
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "run %s was begun with --seed %d, not %d", c.Name, d.Seed, c.Seed),

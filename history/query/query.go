@@ -91,7 +91,8 @@ const (
 	maxFor  = 2      // nested loops of comprehensions
 )
 
-func parse(what, text string) ([]*Expr, error) {
+func parse(what, text string) (_ []*Expr, err error) {
+	defer try.Caught(&err)
 	if len(text) > maxText {
 		return nil, &Error{What: what, Msg: fmt.Sprintf("the expression has %d bytes, more than %d", len(text), maxText)}
 	}
@@ -143,9 +144,7 @@ func parse(what, text string) ([]*Expr, error) {
 	var list []*Expr
 	for i, part := range parts {
 		e := &Expr{what: what, text: text, names: map[string]bool{}}
-		if err := e.collect(part, fault); err != nil {
-			return nil, err
-		}
+		try.Ok(e.collect(part, fault))
 		order(part)
 		e.tree = part
 		list = append(list, e)

@@ -113,14 +113,13 @@ func (f File) create() (err error) {
 
 // prepare brings a new or older file up to date. Several processes may try at
 // once: the write lock lets one of them migrate, the others find it done.
-func (f File) prepare(db *sql.DB, journal string) error {
+func (f File) prepare(db *sql.DB, journal string) (err error) {
+	defer try.Caught(&err)
 	state, latest, err := f.examine(db)
 	if err != nil || state.version == latest {
 		return err
 	}
-	if err := retry(func() error { _, err := db.Exec("PRAGMA journal_mode = " + journal); return err }); err != nil {
-		return err
-	}
+	try.Ok(retry(func() error { _, err := db.Exec("PRAGMA journal_mode = " + journal); return err }))
 	return Write(db, f.Path, func(tx *sql.Tx) error { return f.migrate(tx, latest) })
 }
 
@@ -138,9 +137,8 @@ func (f File) probe(mode string) error {
 // examine reads the state of a file, and refuses those that this binary must not
 // write to; latest is the version that this binary knows.
 func (f File) examine(db *sql.DB) (state schemaState, latest int, err error) {
-	if latest, err = f.Latest(); err != nil {
-		return state, 0, err
-	}
+	defer try.Caught(&err)
+	latest = try.To(f.Latest())
 	if err = retry(func() error { state, err = readState(db); return err }); err == nil {
 		err = f.check(state, latest)
 	}

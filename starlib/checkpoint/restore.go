@@ -78,14 +78,13 @@ func apply(ctx *tensor.Context, state *starlark.Dict, always []Named, found *Res
 }
 
 // change applies what fits, after everything has been compared.
-func (r *restoring) change(strict bool) error {
+func (r *restoring) change(strict bool) (err error) {
+	defer try.Caught(&err)
 	if strict && len(r.wrong) > 0 {
 		return differences(r.wrong)
 	}
 	for _, change := range r.changes {
-		if err := change(); err != nil {
-			return err
-		}
+		try.Ok(change())
 	}
 	return nil
 }

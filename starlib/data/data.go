@@ -117,10 +117,9 @@ func readCSV(r *starlib.Rank, ctx *tensor.Context, c *starlib.Call) (starlark.Va
 }
 
 func (t *numbersTable) dataset(ctx *tensor.Context, thread *starlark.Thread) (_ *Dataset, err error) {
+	defer try.Caught(&err)
 	d := &tensors{}
-	if d.x, err = tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, dtype.Float32); err != nil {
-		return nil, err
-	}
+	d.x = try.To(tensor.FromBytes(ctx, bytesOf(t.features), []int{t.rows, t.cols}, dtype.Float32))
 	switch {
 	case t.labels == nil:
 	case t.classes:

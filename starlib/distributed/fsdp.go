@@ -131,11 +131,10 @@ func (f *fsdp) groups() []*Group {
 }
 
 // spreadBuffers gives the first rank's buffers to all ranks.
-func (f *fsdp) spreadBuffers(builtin string) error {
+func (f *fsdp) spreadBuffers(builtin string) (err error) {
+	defer try.Caught(&err)
 	for _, g := range f.groups() {
-		if err := f.replica.spreadBuffers(g, builtin, ofFirst); err != nil {
-			return err
-		}
+		try.Ok(f.replica.spreadBuffers(g, builtin, ofFirst))
 	}
 	return nil
 }

@@ -105,12 +105,11 @@ func (z *zero) Before(thread *starlark.Thread) (err error) {
 }
 
 // After gives every rank the parts that the others have updated.
-func (z *zero) After(thread *starlark.Thread) error {
+func (z *zero) After(thread *starlark.Thread) (err error) {
+	defer try.Caught(&err)
 	at := originOf("Optimizer.step", starlib.Position(thread))
 	for _, b := range z.opt.Tensors().Buffers() {
-		if err := exchangeParts(z.g, z.ctx, b.Data, b.From, b.To, b.Each, at); err != nil {
-			return err
-		}
+		try.Ok(exchangeParts(z.g, z.ctx, b.Data, b.From, b.To, b.Each, at))
 	}
 	return nil
 }

@@ -62,10 +62,9 @@ func (k *maker) sequential(c *starlib.Call) (starlark.Value, error) {
 }
 
 // Sequential makes a model that calls modules in order. numbers name them in parameters' names; nil: 0, 1 ….
-func Sequential(ctx *tensor.Context, modules starlark.Tuple, numbers []int) (*Model, error) {
-	if err := cmp.Or(checkCallables(modules), wrapped(modules)); err != nil {
-		return nil, err
-	}
+func Sequential(ctx *tensor.Context, modules starlark.Tuple, numbers []int) (_ *Model, err error) {
+	defer try.Caught(&err)
+	try.Ok(cmp.Or(checkCallables(modules), wrapped(modules)))
 	m := &Model{kind: "sequential", training: true, ctx: ctx}
 	for i, v := range modules {
 		if numbers != nil {

@@ -84,9 +84,7 @@ func (m *Model) to(d dtype.Type) (_ starlark.Value, err error) {
 		try.FailIf(l.Claimed(), "nn.%s.to: an optimizer or dist.ddp holds the module's parameters, and would not see those of another dtype; convert before you make those", m.kind)
 	}
 	for _, l := range leaves {
-		if err := l.Convert(d); err != nil {
-			return nil, err
-		}
+		try.Ok(l.Convert(d))
 	}
 	return m, nil
 }

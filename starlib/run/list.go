@@ -24,7 +24,8 @@ const (
 
 // parseList reads a list given with -p: a Starlark or JSON literal, without anything to compute. like determines
 // the elements' type.
-func parseList(text string, like *starlark.List) (starlark.Value, error) {
+func parseList(text string, like *starlark.List) (_ starlark.Value, err error) {
+	defer try.Caught(&err)
 	if len(text) > maxListText {
 		return nil, fmt.Errorf("a list of %d bytes: at most %d are allowed; put data into files that the recipe reads", len(text), maxListText)
 	}
@@ -38,9 +39,7 @@ func parseList(text string, like *starlark.List) (starlark.Value, error) {
 	if _, ok := tree.(*syntax.ListExpr); !ok {
 		return nil, wantList(like)
 	}
-	if err := checkLiteral(tree); err != nil {
-		return nil, err
-	}
+	try.Ok(checkLiteral(tree))
 	v, err := starlark.EvalExprOptions(&syntax.FileOptions{}, new(starlark.Thread), tree, constants)
 	if err == nil {
 		err = checkKind(v)
@@ -67,7 +66,8 @@ func wantList(like *starlark.List) error {
 var constants = starlark.StringDict{"true": starlark.True, "false": starlark.False, "null": starlark.None}
 
 // checkLiteral refuses an expression that computes something, or that is not a list that a parameter may be.
-func checkLiteral(tree syntax.Expr) error {
+func checkLiteral(tree syntax.Expr) (err error) {
+	defer try.Caught(&err)
 	switch x := tree.(type) {
 	case *syntax.Literal:
 		if x.Token != syntax.BYTES {
@@ -84,9 +84,7 @@ func checkLiteral(tree syntax.Expr) error {
 		return fmt.Errorf(`%s in a list is not a number: strings need quotes, as in '["%s"]'`, x.Name, x.Name)
 	case *syntax.ListExpr:
 		for _, e := range x.List {
-			if err := checkLiteral(e); err != nil {
-				return err
-			}
+			try.Ok(checkLiteral(e))
 		}
 		return nil
 	}

@@ -67,7 +67,8 @@ func (q *requirement) check(l *logged) error {
 }
 
 // logged records a value, and ends the recipe if it violates a requirement with abort.
-func (r *Run) logged(metric string, step int64, value float64) error {
+func (r *Run) logged(metric string, step int64, value float64) (err error) {
+	defer try.Caught(&err)
 	l := r.last[metric]
 	if l == nil {
 		l = &logged{}
@@ -76,9 +77,7 @@ func (r *Run) logged(metric string, step int64, value float64) error {
 	*l = logged{step, value}
 	for i := range r.required {
 		if q := &r.required[i]; q.abort && q.metric == metric {
-			if err := q.check(l); err != nil {
-				return err
-			}
+			try.Ok(q.check(l))
 		}
 	}
 	return nil

@@ -48,7 +48,8 @@ func (r *boundedReader) Read(p []byte) (int, error) {
 
 // Records calls visit with the fields of each line of a file of separated values, valid until it returns, and the
 // line's number. A line with another number of fields than the first is an error. trim removes space before fields.
-func Records(in io.Reader, comma rune, trim bool, visit func(line int, fields []string) error) error {
+func Records(in io.Reader, comma rune, trim bool, visit func(line int, fields []string) error) (err error) {
+	defer try.Caught(&err)
 	bounded := &boundedReader{Reader: in}
 	r := csv.NewReader(bounded)
 	r.Comma, r.TrimLeadingSpace = comma, trim
@@ -74,9 +75,7 @@ func Records(in io.Reader, comma rune, trim bool, visit func(line int, fields []
 		if len(fields) != width {
 			return fmt.Errorf("line %d, column %d: the line has %d columns, but line %d has %d", line, min(len(fields), width)+1, len(fields), first, width)
 		}
-		if err := visit(line, fields); err != nil {
-			return err
-		}
+		try.Ok(visit(line, fields))
 	}
 }
 

@@ -329,6 +329,7 @@ func (t *Tokenizer) Encode(s string, special bool) (_ []int, err error) {
 }
 
 func (t *Tokenizer) encode(s string) (out []int, err error) {
+	defer try.Caught(&err)
 	for i, p := range t.raw.split(s) {
 		if p.id >= 0 {
 			out = append(out, p.id)
@@ -350,9 +351,7 @@ func (t *Tokenizer) encode(s string) (out []int, err error) {
 				if w == "" {
 					continue
 				}
-				if out, err = t.model.encode(w, out); err != nil {
-					return nil, err
-				}
+				out = try.To(t.model.encode(w, out))
 			}
 		}
 	}
