@@ -17,6 +17,7 @@ import (
 	"github.com/mattn/go-sqlite3"
 
 	"drun/internal/exit"
+	"drun/internal/try"
 )
 
 func versions(n int) fstest.MapFS {
@@ -182,6 +183,29 @@ func TestFailedWriteIsRolledBack(t *testing.T) {
 	var n int
 	if scan := db.QueryRow("SELECT count(*) FROM t1").Scan(&n); err != mine || n != 1 || scan != nil {
 		t.Errorf("err = %v, %d rows, %v", err, n, scan)
+	}
+}
+
+// Steps within a callback end it: what it has written is rolled back, and the error names the file.
+func TestStepsEndCallbacks(t *testing.T) {
+	f := testFile(t, versions(1))
+	db := open(t, f)
+	full := func() { try.Ok(sqlite3.Error{Code: sqlite3.ErrFull}) }
+	for name, err := range map[string]error{
+		"Write": Write(db, f.Path, func(tx *sql.Tx) error {
+			try.To(tx.Exec("DELETE FROM t1"))
+			full()
+			return nil
+		}),
+		"Read": Read(db, f.Path, func(*sql.Conn) error { full(); return nil }),
+		"Each": Wrap(f.Path, Each(db, func(*sql.Rows) error { full(); return nil }, "SELECT 1")),
+	} {
+		if known := (*Error)(nil); !errors.As(err, &known) || known.Path != f.Path || !IsFull(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if rows, err := Map[int, int](db, "SELECT 7, count(*) FROM t1"); err != nil || len(rows) != 1 || rows[7] != 1 {
+		t.Errorf("rows: %v, %v", rows, err)
 	}
 }
 
