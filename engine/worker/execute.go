@@ -21,6 +21,7 @@ import (
 	"drun/starlib/universe"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 )
 
 // execute runs the recipe's top level, freezes its globals, and calls main.
@@ -107,12 +108,15 @@ func (w *worker) at(thread *starlark.Thread) {
 	if w.thread != nil && thread != w.thread { // an expression of the debugger
 		return
 	}
-	pos := starlib.Position(thread)
-	w.position = pos
-	w.board.At(collective.Position{File: pos.Filename(), Line: pos.Line, Col: pos.Col})
+	w.position = starlib.Position(thread)
+	w.board.At(onBoard(w.position))
 	if w.debug != nil && w.debug.Wanted.Load() {
 		w.debug.Called()
 	}
+}
+
+func onBoard(p syntax.Position) collective.Position {
+	return collective.Position{File: p.Filename(), Line: p.Line, Col: p.Col}
 }
 
 func (w *worker) declare(params *run.Params) error {
@@ -149,6 +153,9 @@ func (w *worker) abort(err error) *engine.Failure {
 	w.board.SetState(collective.Failed)
 	f := w.failure(err)
 	if !f.Secondary {
+		if at := (*lang.Error)(nil); errors.As(err, &at) && at.Pos.IsValid() {
+			w.board.At(onBoard(at.Pos)) // not at its last call of a module's builtin
+		}
 		w.board.AwaitLower()
 		w.board.Abort(w.job.Placement.Rank, &collective.FailedError{Rank: w.job.Placement.Rank, Msg: f.Message, Code: f.Code})
 	}

@@ -110,14 +110,15 @@ func TestHangingRun(t *testing.T) {
 // For a run that has ended, the answer is what the history has; if the agent does not answer, it says why.
 func TestRanksOfOtherRuns(t *testing.T) {
 	home := t.TempDir()
-	if err := start(t, home, "def main():\n    if dist.rank() == 1: fail('no')\n    dist.barrier()\n", "-n", "2", "--name", "failed").Wait(); err == nil {
+	if err := start(t, home, "def check():\n    fail('no')\n\ndef main():\n    if dist.rank() == 1:\n        check()\n    dist.barrier()\n", "-n", "2", "--name", "failed").Wait(); err == nil {
 		t.Fatal("the recipe should fail")
 	}
 	if err := start(t, home, "def main(): pass\n", "--name", "fine").Wait(); err != nil {
 		t.Fatal(err)
 	}
 	c, base := client(t, serve(t, home))
-	if r := doing(t, c, base, "failed"); r.Live || r.Problem != "" || r.Snapshot == nil || r.Snapshot.Reason != "failed" || len(r.Snapshot.Ranks) != 2 {
+	if r := doing(t, c, base, "failed"); r.Live || r.Problem != "" || r.Snapshot == nil || r.Snapshot.Reason != "failed" || len(r.Snapshot.Ranks) != 2 ||
+		!strings.HasSuffix(r.Snapshot.Ranks[1].Position, "recipe.star:2:9") {
 		t.Errorf("%+v", r)
 	}
 	if r := doing(t, c, base, "fine"); r.Live || r.Problem != "" || r.Snapshot != nil {
