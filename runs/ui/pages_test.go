@@ -69,10 +69,15 @@ func TestRunsPage(t *testing.T) {
 	p.do(chromedp.SetValue("#columns", "params.lr, nosuch.x"), chromedp.Click("#choose button[type=submit]"))
 	p.until("/column 12: there is no name nosuch.*\\n +params.lr, nosuch.x\\n/.test(document.getElementById('fault').innerText) && document.querySelector('#columns[aria-invalid]') && !document.querySelector('#where[aria-invalid]')")
 
+	// A column may be written as Starlark has it.
+	p.open("/?view=table&columns=metrics%5B%27acc%27%5D.last")
+	p.until("[...document.querySelectorAll('#heads button')].some(b => b.title === `metrics['acc'].last`) && document.querySelectorAll('#rows tr').length > 20")
+
 	// Sorting by the head of a column, the largest first and the other way.
 	p.do(chromedp.Click("#reset"))
 	p.until("document.getElementById('count').innerText === '1000 runs'")
 	head := `[...document.querySelectorAll('#heads button')].find(b => b.title === 'metrics.acc.last')`
+	p.until(head)
 	p.run(head + ".click()")
 	p.until(head + "?.closest('th').getAttribute('aria-sort') === 'descending'")
 	const values = `[...document.querySelectorAll('#rows tr')].map(r => Number(r.cells[1 + [...document.querySelectorAll('#heads button')].findIndex(b => b.title === 'metrics.acc.last')].innerText))`

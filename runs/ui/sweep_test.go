@@ -25,8 +25,9 @@ func harmless(p *page) {
 	if strings.HasPrefix(eval[string](p, "document.title"), "broken into") {
 		p.Error("a script of a recipe has run")
 	}
-	if text := eval[string](p, "document.body.textContent + [...document.querySelectorAll('[title], [aria-label], [aria-valuetext]')].map(e => e.title + e.ariaLabel + e.ariaValueText).join()"); strings.ContainsAny(text, "\x1b\u202e\x07") {
-		p.Error("characters that control the text")
+	if found := eval[string](p, `[...document.querySelectorAll("*")].filter(e => /[\u001b\u202e\u0007]/.test([...e.childNodes].filter(n => n.nodeType === Node.TEXT_NODE).map(n => n.data).join() + e.title + e.label + e.ariaLabel + e.ariaValueText))
+		.map(e => e.outerHTML.slice(0, 200)).join("\n")`); found != "" {
+		p.Errorf("characters that control the text: %q", found)
 	}
 }
 

@@ -23,7 +23,7 @@ class Chart {
     Object.assign(this, { metric, settings, plot: null, shape: "", zoom: null, loaded: false, visible: false, pending: null, curves: [], marks: [], span: null });
     const button = (label, title, onclick, more) => el("button", { type: "button", class: "plain", "aria-label": `${title}: ${clean(metric)}`, title, onclick, ...more }, label);
     this.note = el("small");
-    this.place = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": clean(metric), onkeydown: e => this.key(e) });
+    this.place = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": metric, onkeydown: e => this.key(e) });
     this.legend = el("div", { class: "legend" });
     this.whole = button("⟲", "show all", () => this.reset(), { hidden: true });
     this.figure = el("figure", null, el("figcaption", null, el("span", null, metric), this.note, el("span", { class: "tools" }, this.whole,
@@ -152,7 +152,7 @@ class Chart {
       if (y !== null) named.sort((a, b) => value(b) - value(a));
     }
     const axis = this.settings.axis, where = at === null ? (axis === "step" ? "step" : axis === "time" ? "time" : axis === "relative" ? "seconds" : axis.slice("metric:".length)) : u.series[0].value(u, u.data[0][at]);
-    this.legend.replaceChildren(el("span", { class: "at" }, where), ...named.map(m => el("button", { type: "button", "aria-pressed": String(!this.settings.off.has(m.key)), title: clean(m.label) + ": a click hides or shows it",
+    this.legend.replaceChildren(el("span", { class: "at" }, where), ...named.map(m => el("button", { type: "button", "aria-pressed": String(!this.settings.off.has(m.key)), title: m.label + ": a click hides or shows it",
       onclick: () => this.settings.toggle(m.key), onpointerenter: () => this.settings.point(m.run), onpointerleave: () => this.settings.point(null) }, swatch(m.i), m.label, el("span", { class: "value" }, at === null ? "" : number(value(m))))),
       this.marks.length > named.length ? el("span", null, `and ${this.marks.length - named.length} more`) : "");
   }
@@ -221,7 +221,7 @@ class Chart {
     this.plot = new uPlot({
       width: Math.max(this.place.clientWidth, 200), height: Math.max(this.place.clientHeight, 120), series, bands,
       scales: { x: { time: settings.axis === "time", distr: narrow ? 3 : 1 }, y: settings.log ? { distr: 3 } : {} },
-      axes: [{ ...axis, size: 30 }, { ...axis, size: 56, values: (u, ticks) => ticks.map(v => v === null ? null : Number(v.toPrecision(5)).toString()) }],
+      axes: [{ ...axis, ...settings.axis === "time" ? { size: 44, space: 90 } : { size: 30 } }, { ...axis, size: 56, values: (u, ticks) => ticks.map(v => v === null ? null : Number(v.toPrecision(5)).toString()) }],
       cursor: { focus: { prox: 24 }, drag: { x: true, y: false, setScale: false }, sync: { key: settings.sync, setSeries: false }, bind: { dblclick: () => () => { chart.reset(); } } },
       focus: { alpha: 0.25 },
       legend: { show: false },
@@ -287,7 +287,7 @@ class Chart {
 // look is how they are shown, of which keep is told when it changes: x, log, logx, smooth, order, and wide for the charts' width. toggle hides or shows a run;
 // pointed is told of the run at the crosshair; none says what there is without charts. Where what is new is told as it comes (add), before is called before a chart asks by itself, and after thereafter.
 function charts(place, runs, { before, after, look = {}, keep = () => {}, colour, toggle, pointed = () => {}, none = "no metrics were logged" } = {}) {
-  const all = new Map(), sections = new Map(), bare = el("p", { class: "empty" }, none), body = el("div");
+  const all = new Map(), sections = new Map(), bare = el("p", { class: "empty", hidden: true }, none), body = el("div");
   const settings = { runs, axis: look.x || "step", log: Boolean(look.log), logx: Boolean(look.logx), smooth: Number(look.smooth) || 0, sync: place.id, groups: null, mean: false, growing: false, off: new Set(), before, after, pointed };
   settings.colour = colour ?? (id => settings.runs.findIndex(r => r.id === id));
   settings.toggle = toggle ?? (key => { if (!settings.off.delete(key)) settings.off.add(key); for (const c of all.values()) { c.shape = ""; if (c.loaded) c.draw(); } });

@@ -14,7 +14,7 @@ function clean(text) {
 function put(e, attributes, children) {
   for (const [k, v] of Object.entries(attributes || {})) {
     if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
-    else if (v !== false && v !== null && v !== undefined) e.setAttribute(k, v === true ? "" : v);
+    else if (v !== false && v !== null && v !== undefined) e.setAttribute(k, v === true ? "" : /^(title|label|aria-.*)$/.test(k) ? clean(v) : v);
   }
   e.append(...children.flat(Infinity).filter(c => c !== null && c !== undefined).map(c => c instanceof Node ? c : clean(c)));
   return e;

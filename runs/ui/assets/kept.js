@@ -55,7 +55,7 @@ class KeptImage extends Kept {
 class KeptText extends Kept {
   async show(a, current) {
     const most = 200_000, content = new TextDecoder().decode(await contentOf(a));
-    if (current()) this.body.replaceChildren(el("pre", { tabindex: 0, "aria-label": clean(a.name) }, content.slice(0, most)), content.length > most ? el("p", { class: "soft" }, `the first ${most} of ${content.length} characters`) : "");
+    if (current()) this.body.replaceChildren(el("pre", { tabindex: 0, "aria-label": a.name }, content.slice(0, most)), content.length > most ? el("p", { class: "soft" }, `the first ${most} of ${content.length} characters`) : "");
   }
 }
 
@@ -75,7 +75,7 @@ class KeptTable extends Kept {
       count.textContent = found.length === rows.length ? `${rows.length} rows` : `${found.length} of ${rows.length} rows`;
       sortable(table, columns, found);
     };
-    this.body.replaceChildren(el("div", { class: "controls" }, el("label", null, "Rows with ", filter), count), el("div", { class: "across tall", tabindex: 0, role: "region", "aria-label": clean(a.name) }, table));
+    this.body.replaceChildren(el("div", { class: "controls" }, el("label", null, "Rows with ", filter), count), el("div", { class: "across tall", tabindex: 0, role: "region", "aria-label": a.name }, table));
     draw();
   }
 }

@@ -42,14 +42,14 @@ keys.push(["]", "goes to the next tab", () => besideTab(1)], ["[", "goes to the 
 
 function about() {
   if (differs($("title"), [run.id, run.name, run.status, run.error])) {
-    $("title").replaceChildren(el("span", { class: "soft" }, `${run.id} `), run.name);
+    $("title").replaceChildren(el("span", { class: "soft" }, `${run.id} `), clean(run.name));
     $("crumb").textContent = clean(run.name);
     $("state").replaceChildren(status(run.status));
     document.title = `${clean(run.name)} · drun`;
     $("error").hidden = !run.error;
     $("error").textContent = clean(run.error);
   }
-  if (differs($("facts"), [run.started, run.seconds === null ? null : Math.round(run.seconds), run.recipe, run.parent, run.tags, run.sweep])) $("facts").replaceChildren(...[el("span", null, "started ", ago(run.started)), el("span", null, `took ${duration(run.seconds)}`), el("span", { title: clean(run.recipe) }, run.recipe.split("/").at(-1)),
+  if (differs($("facts"), [run.status, run.started, run.seconds === null ? null : Math.round(run.seconds), run.recipe, run.parent, run.tags, run.sweep])) $("facts").replaceChildren(...[el("span", null, "started ", ago(run.started)), el("span", null, `${run.status === "running" ? "running for" : "took"} ${duration(run.seconds)}`), el("span", { title: run.recipe }, run.recipe.split("/").at(-1)),
     el("span", null, `${run.world_size} rank${run.world_size === 1 ? "" : "s"}`), run.parent ? el("span", null, "resumed from ", runLink(run.parent.id, `${run.parent.id} ${run.parent.name}`)) : "", run.sweep && !window.exported ? el("span", null, "of the sweep ", el("a", { href: path("sweep.html", { name: run.sweep.name }) }, run.sweep.name)) : "",
     run.tags.length ? el("span", null, run.tags.flatMap(t => [el("span", { class: "tag" }, t), " "])) : ""].filter(n => n));
   const ranks = `${run.world_size}, backend ${run.backend}, ${run.threads} thread${run.threads === 1 ? "" : "s"} each` + (run.deterministic ? ", deterministic" : "");
@@ -72,7 +72,7 @@ function about() {
   if (differs($("lineage"), [run.attempts, run.parent, run.sweep, run.replays, children])) {
     fill($("attempts"), ["attempt", "status", "started", "took", "from step", "error"], run.attempts.map(a => [a.attempt, status(a.status), when(a.started), duration(a.seconds), a.from_step, a.error]));
     part($("replays"), ["replayed", "machine", "drun", "the same bits", "result"], run.replays.map(r => [when(r.time), r.host, r.version, r.same === null ? "" : r.same ? "yes" : "no", r.result]));
-    $("lineage").replaceChildren(...(run.parent ? ["resumed from ", runLink(run.parent.id, `run ${run.parent.id} ${run.parent.name}`), ` at step ${run.parent.step}`] : ["begun anew"]),
+    $("lineage").replaceChildren(...(run.parent ? ["resumed from ", runLink(run.parent.id, `run ${run.parent.id} ${run.parent.name}`), ` at step ${run.parent.step}`] : ["not resumed from another run"]),
       ...(run.sweep && !window.exported ? ["; a cell of the sweep ", el("a", { href: path("sweep.html", { name: run.sweep.name }) }, run.sweep.name)] : []), ...(children.length ? ["; resumed as ", ...children.flatMap((r, i) => [i ? ", " : "", runLink(r.id, `${r.id} ${r.name}`)])] : []));
   }
   part($("usage"), ["rank", "CPU", "peak of memory", "in collectives", "of it waiting"], run.usage.map(u => [u.rank, duration(u.cpu), bytes(u.peak), duration(u.collectives), duration(u.waiting)]));
@@ -154,7 +154,7 @@ function showCheckpoints(kept) {
 
 async function sources() {
   files = await api(of("sources"));
-  $("sources").replaceChildren(...files.flatMap(f => [el("h3", null, f.path), el("pre", { tabindex: 0, "aria-label": clean(f.path) }, numbered(linesOf(f), () => true))]));
+  $("sources").replaceChildren(...files.flatMap(f => [el("h3", null, f.path), el("pre", { tabindex: 0, "aria-label": f.path }, numbered(linesOf(f), () => true))]));
 }
 
 // Log lines are added at the end; older ones leave the page.
@@ -228,15 +228,14 @@ function showUsage(samples) {
     const place = el("div", { class: "plot", role: "img", "aria-label": title });
     set.append(el("figure", null, el("figcaption", null, title), place));
     sizes.observe(place);
-    return new uPlot({ width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines.map((r, i) => ({ label: label + r, stroke: colourOf(i), dash: dashOf(i), width: 1.5, value: (u, v) => number(v) }))], axes: [axis, { ...axis, size: 56 }] }, data, place);
+    return new uPlot({ width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines.map((r, i) => ({ label: label + r, stroke: colourOf(i), dash: dashOf(i), width: 1.5, value: (u, v) => number(v) }))], axes: [{ ...axis, space: 90 }, { ...axis, size: 56 }] }, data, place);
   });
 }
 
 // refresh gets all that may have changed; sources never do.
 async function refresh() {
-  const [now, resumed] = await Promise.all([api(of()), window.exported || !run ? [] : api("runs", { where: `parent == ${run.id}`, columns: "id, name", limit: 20 }).then(a => a.runs)]);
-  run = now;
-  children = resumed;
+  run = await api(of());
+  children = window.exported ? [] : (await api("runs", { where: `parent == ${run.id}`, columns: "id, name", limit: 20 })).runs;
   about();
   if (!drawn) {
     const look = Object.fromEntries(["x", "log", "logx", "smooth", "order", "wide"].map(k => [k, address.get(k) ?? ""]));
@@ -267,7 +266,7 @@ $("log").addEventListener("scroll", () => { if ($("log").scrollTop + $("log").cl
 $("tail").addEventListener("change", () => { if ($("tail").checked) $("log").scrollTop = $("log").scrollHeight; });
 $("other").addEventListener("focus", async () => {
   const newest = await api("runs", { where: "", sort: "", group: "", columns: "id, name", offset: 0, limit: 100 }).catch(() => ({ runs: [] }));
-  $("others").replaceChildren(...newest.runs.filter(r => r.id !== run.id).map(r => el("option", { value: r.id, label: clean(r.name) })));
+  $("others").replaceChildren(...newest.runs.filter(r => r.id !== run.id).map(r => el("option", { value: r.id, label: r.name })));
 }, { once: true });
 $("against").addEventListener("submit", async e => {
   e.preventDefault();

@@ -154,7 +154,7 @@ function groupRow(i) {
   } });
   tick.checked = n === g.ids.length;
   tick.indeterminate = n > 0 && n < g.ids.length;
-  const open = el("button", { type: "button", "aria-expanded": String(!folded(g)), title: clean(label), onclick: () => {
+  const open = el("button", { type: "button", "aria-expanded": String(!folded(g)), title: label, onclick: () => {
     const key = keyOf(g);
     if (!turned.delete(key)) turned.add(key);
     layOut();
@@ -201,7 +201,7 @@ function row(i) {
   if (eye && shown) eye.style.setProperty("--own", colourVar(drawn?.settings.groups ? drawn.settings.groups.ofRun(run.id) : run.id));
   r.classList.toggle("unseen", !shown);
   if (inCharts()) { r.addEventListener("pointerenter", () => drawn?.settings.point(run.id)); r.addEventListener("pointerleave", () => drawn?.settings.point(null)); }
-  r.append(el("td", null, tick, " ", eye), ...columns().map(h => h === "name" ? el("th", { scope: "row", title: clean(run.name) }, el("a", { href: "run.html?id=" + run.id }, shorten(run.name)), inCharts() ? el("button", { type: "button", class: "plain pin", "aria-pressed": String(view.pin === String(run.id)), "aria-label": `baseline: run ${run.id} ${clean(run.name)}`, title: "baseline: it stays shown, with a thicker curve", onclick: () => pin(run.id) }, "★") : "")
+  r.append(el("td", null, tick, " ", eye), ...columns().map(h => h === "name" ? el("th", { scope: "row", title: run.name }, el("a", { href: "run.html?id=" + run.id }, shorten(run.name)), inCharts() ? el("button", { type: "button", class: "plain pin", "aria-pressed": String(view.pin === String(run.id)), "aria-label": `baseline: run ${run.id} ${clean(run.name)}`, title: "baseline: it stays shown, with a thicker curve", onclick: () => pin(run.id) }, "★") : "")
     : el("td", { class: numeric.has(h) || isNumeric(run[h]) ? "n bar-cell" : null, title: typeof run[h] === "string" ? clean(run[h]) : null }, sparkOf(run, h), numeric.has(h) ? el("span", null, cell(h, run[h])) : cell(h, run[h]))));
   columns().forEach((h, i) => { const part = meter(h, run[h]); if (part !== null) r.cells[i + 1].style.setProperty("--part", `${part}%`); });
   return r;

@@ -15,7 +15,10 @@ const spans = new Map(); // by column
 
 // Small curves of the rows that can be seen, a column at a time when nothing else is asked.
 const sparks = new Map(); // by column and run: the points of a path
-const metricOf = h => { const at = h.startsWith("metrics") && h.endsWith(".last") ? h.slice(0, -".last".length) : ""; return at.startsWith("metrics.") ? at.slice(8) : at.startsWith("metrics[") ? JSON.parse(at.slice(8, -1)) : ""; };
+const metricOf = h => {
+  const at = h.startsWith("metrics") && h.endsWith(".last") ? h.slice(0, -".last".length) : "";
+  try { return at.startsWith("metrics.") ? at.slice(8) : at.startsWith("metrics[") ? JSON.parse(at.slice(8, -1)) : ""; } catch { return ""; } // 'quoted' otherwise
+};
 function sparkOf(run, h) {
   if (inCharts() || window.exported || !metricOf(h) || run[h] === null) return "";
   return svg("svg", { class: "spark", viewBox: "0 0 64 18", "aria-hidden": "true", "data-spark": h }, sparks.has(h + "\n" + run.id) ? svg("path", { d: sparks.get(h + "\n" + run.id) }) : null);

@@ -124,7 +124,7 @@ class Sweep {
     this.scales = new Map(names.map(n => [n, scaleOf(n, this.all.get(n))]));
     const scales = [...this.scales.values()], option = n => el("option", { value: n }, n);
     this.add.replaceChildren(el("option", { value: "" }, "…"), ...[...this.all.keys()].filter(n => !names.includes(n)).map(option));
-    this.chips.replaceChildren(...names.map(n => el("li", null, el("span", { title: clean(n) }, n), names.length > 1 ? el("button", { type: "button", "aria-label": `remove the axis ${clean(n)}`, onclick: () => this.choose(names.filter(o => o !== n)) }, "×") : "")));
+    this.chips.replaceChildren(...names.map(n => el("li", null, el("span", { title: n }, n), names.length > 1 ? el("button", { type: "button", "aria-label": `remove the axis ${clean(n)}`, onclick: () => this.choose(names.filter(o => o !== n)) }, "×") : "")));
     const last = names.at(-1);
     // Across is the parameter of the groups, or else the one with which the result changes most steadily.
     const places = n => this.scales.get(n).places, able = names.filter(n => n !== last && this.scales.get(n).kind !== "category");

@@ -83,6 +83,7 @@ function judge(s) {
     return [name, part === null ? "-" : el("span", { class: "n" }, `${Math.round(100 * part)} %`, bar), rho === null ? "-" : Math.abs(rho) < 0.2 ? "neither" : `${(rho > 0) === (view.goal === "max") ? "large" : "small"} values are better`];
   }));
   $("method").textContent = parameters.length ? "The part of the variance of the objective that a parameter explains alone, over the finished cells: epsilon squared (one-way analysis of variance, adjusted for the number of values). The direction is Spearman's rank correlation, where it is at least 0.2." : "No parameter differs.";
+  $("curves").href = path("index.html", { where: `id in [${latest.runs.map(r => r.id).join(", ")}]`, sort: (view.goal === "max" ? "-" : "") + last });
   view.axes = view.axes.length ? view.axes : [...parameters.slice(0, 7).map(p => reference("params", p.name)), last];
   $("sweep").hidden = !sweep.update(latest);
 }
