@@ -3,9 +3,11 @@ package ui
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +147,69 @@ func TestNews(t *testing.T) {
 		if status, body, _ := get(t, c, base+"/api/v1/runs/watched/events?"+path); status != 400 && status != 404 || status == 400 && !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
+	}
+}
+
+// What cannot be read ends the news, so that the page asks and is told why.
+func TestNewsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	db, err := history.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	run, err := db.Begin(history.RunInfo{Name: "watched", Recipe: "r.star", WorldSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Leave()
+	if err := run.Write(&history.Batch{Lines: []history.LogLine{{Stream: "stdout", Time: time.Now(), Text: "said"}}}); err != nil {
+		t.Fatal(err)
+	}
+	file, err := sql.Open("sqlite3", filepath.Join(home, "history.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	rename := func(from, to string) {
+		t.Helper()
+		if _, err := file.Exec("ALTER TABLE " + from + " RENAME TO " + to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, base := client(t, serve(t, home))
+	c.Timeout = 0
+	for table, part := range map[string]string{"attempts": "", "logs": "logs", "artifacts": "artifacts", "rank_usage": "usage", "snapshots": "ranks"} {
+		ctx, cancel := context.WithTimeout(t.Context(), testlimit.Time(10*time.Second))
+		defer cancel()
+		address := base + "/api/v1/runs/watched/events"
+		if part != "" {
+			address += "?show=" + part
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		in := bufio.NewReader(resp.Body)
+		first, err := in.ReadString('\n')
+		if err != nil || first != "event: news\n" {
+			t.Fatal(first, err)
+		}
+		rename(table, "away")
+		for err == nil {
+			_, err = in.ReadString('\n')
+		}
+		if ctx.Err() != nil {
+			t.Errorf("the page waits though the table %s cannot be read", table)
+		}
+		cancel()
+		rename("away", table)
 	}
 }
 
