@@ -28,6 +28,9 @@ import (
 // a folder, it reads the event files beneath it. notes say what was left out. A mistake in a file is a usage error.
 func Read(path string) (runs []history.Foreign, notes []string, err error) {
 	if runs, notes, err = read(path); err != nil {
+		if p := (*fs.PathError)(nil); errors.As(err, &p) {
+			err = exit.Errorf(exit.Usage, "%s: %w", p.Path, p.Err)
+		}
 		return nil, nil, err
 	}
 	for i := range runs {
@@ -79,51 +82,32 @@ func check(r *history.Foreign) (err error) {
 }
 
 func read(path string) (runs []history.Foreign, notes []string, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, nil, unreadable(path, err)
-	}
-	if !info.IsDir() {
+	defer try.Caught(&err)
+	if !try.To(os.Stat(path)).IsDir() {
 		return readFile(path)
 	}
 	var files []string
-	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+	try.Ok(filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() && strings.Contains(entry.Name(), "tfevents") {
 			files = append(files, name)
 		}
 		return err
-	})
-	if err != nil {
-		return nil, nil, unreadable(path, err)
-	}
+	}))
 	if len(files) == 0 {
 		return nil, nil, exit.Errorf(exit.Usage, "%s: no file of events is beneath it", path)
 	}
 	for _, name := range files {
-		more, said, err := readFile(name)
-		if err != nil {
-			return nil, nil, err
-		}
+		more, said := try.To2(readFile(name))
 		runs, notes = append(runs, more...), append(notes, said...)
 	}
 	return runs, notes, nil
 }
 
-// unreadable makes a file system error a usage error.
-func unreadable(path string, err error) error {
-	if p := (*fs.PathError)(nil); errors.As(err, &p) {
-		path, err = p.Path, p.Err
-	}
-	return exit.Errorf(exit.Usage, "%s: %w", path, err)
-}
-
-func readFile(path string) ([]history.Foreign, []string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, nil, unreadable(path, err)
-	}
+func readFile(path string) (_ []history.Foreign, _ []string, err error) {
+	defer try.Caught(&err)
+	file := try.To(os.Open(path))
 	defer file.Close()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+	if !try.To(file.Stat()).Mode().IsRegular() {
 		return nil, nil, exit.Errorf(exit.Usage, "%s is not a regular file", path)
 	}
 	start := make([]byte, 16)
@@ -131,10 +115,7 @@ func readFile(path string) ([]history.Foreign, []string, error) {
 	if bytes.Equal(start[:n], []byte("SQLite format 3\x00")) {
 		return readMLflow(path)
 	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, nil, unreadable(path, err)
-	}
+	content := try.To(os.ReadFile(path))
 	mark := func(kind string) string {
 		sum := sha256.Sum256(content)
 		return kind + ":" + hex.EncodeToString(sum[:8])

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -70,121 +71,110 @@ func readEvents(path, mark string, content []byte) ([]history.Foreign, []string,
 	return []history.Foreign{run}, notes, nil
 }
 
-// fields calls fn with each field of a message: its number, and a number or bytes.
-func fields(message []byte, fn func(field protowire.Number, number uint64, data []byte) error) error {
-	for len(message) > 0 {
-		field, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		message = message[n:]
-		var number uint64
-		var data []byte
-		switch kind {
-		case protowire.VarintType:
-			number, n = protowire.ConsumeVarint(message)
-		case protowire.Fixed64Type:
-			number, n = protowire.ConsumeFixed64(message)
-		case protowire.Fixed32Type:
-			var short uint32
-			short, n = protowire.ConsumeFixed32(message)
-			number = uint64(short)
-		case protowire.BytesType:
-			data, n = protowire.ConsumeBytes(message)
-		default:
-			n = protowire.ConsumeFieldValue(field, kind, message)
-		}
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		message = message[n:]
-		if err := fn(field, number, data); err != nil {
-			return err
+// field is one of a message, with its number, and a value that is a number or bytes.
+type field struct {
+	number protowire.Number
+	value  uint64
+	data   []byte
+}
+
+// fields are those of a message; a mistake in it ends the read.
+func fields(message []byte) iter.Seq[field] {
+	return func(yield func(field) bool) {
+		for len(message) > 0 {
+			f := field{}
+			number, kind, n := protowire.ConsumeTag(message)
+			consumed := func(n int) { try.Ok(protowire.ParseError(n)); message = message[n:] }
+			consumed(n)
+			switch f.number = number; kind {
+			case protowire.VarintType:
+				f.value, n = protowire.ConsumeVarint(message)
+			case protowire.Fixed64Type:
+				f.value, n = protowire.ConsumeFixed64(message)
+			case protowire.Fixed32Type:
+				var short uint32
+				short, n = protowire.ConsumeFixed32(message)
+				f.value = uint64(short)
+			case protowire.BytesType:
+				f.data, n = protowire.ConsumeBytes(message)
+			default:
+				n = protowire.ConsumeFieldValue(number, kind, message)
+			}
+			if consumed(n); !yield(f) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
 // event adds the scalars of an Event: wall_time 1, step 2, summary 5. others counts the values that are not scalars.
 func event(run *history.Foreign, data []byte) (others int, err error) {
+	defer try.Caught(&err)
 	p := records.Point{Exact: true}
 	var summary []byte
-	err = fields(data, func(field protowire.Number, number uint64, data []byte) error {
-		switch field {
+	for f := range fields(data) {
+		switch f.number {
 		case 1:
-			seconds := math.Float64frombits(number)
-			if math.IsNaN(seconds) || math.Abs(seconds) > 1e11 {
-				return fmt.Errorf("its time is %v", seconds)
-			}
+			seconds := math.Float64frombits(f.value)
+			try.FailIf(math.IsNaN(seconds) || math.Abs(seconds) > 1e11, "its time is %v", seconds)
 			whole, part := math.Modf(seconds)
 			p.Time = time.Unix(int64(whole), int64(part*1e9)).UTC()
 		case 2:
-			p.Step = int64(number)
+			p.Step = int64(f.value)
 		case 5:
-			summary = data
+			summary = f.data
 		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
 	}
-	err = fields(summary, func(field protowire.Number, _ uint64, data []byte) error {
-		if field != 1 {
-			return nil
+	for value := range fields(summary) {
+		if value.number != 1 {
+			continue
 		}
 		scalar := false
-		err := fields(data, func(field protowire.Number, number uint64, data []byte) (err error) {
-			switch field {
+		for f := range fields(value.data) {
+			switch f.number {
 			case 1:
-				p.Name = string(data)
+				p.Name = string(f.data)
 			case 2: // simple_value
-				p.Value, scalar = float64(math.Float32frombits(uint32(number))), true
+				p.Value, scalar = float64(math.Float32frombits(uint32(f.value))), true
 			case 8:
-				p.Value, scalar, err = tensor(data)
+				p.Value, scalar = tensor(f.data)
 			}
-			return err
-		})
-		if err != nil {
-			return err
 		}
 		if scalar {
 			run.Points = append(run.Points, p)
 		} else {
 			others++
 		}
-		return nil
-	})
-	return others, err
+	}
+	return others, nil
 }
 
 // tensor reads a TensorProto with one number: dtype 1, tensor_shape 2, tensor_content 4, float_val 5, double_val 6.
-func tensor(data []byte) (value float64, scalar bool, err error) {
+func tensor(data []byte) (value float64, scalar bool) {
 	const float, double = 1, 2
 	var kind uint64
 	var raw []byte
 	shaped := false
-	err = fields(data, func(field protowire.Number, number uint64, data []byte) error {
-		switch field {
+	for f := range fields(data) {
+		switch f.number {
 		case 1:
-			kind = number
+			kind = f.value
 		case 2:
-			shaped = len(data) > 0
+			shaped = len(f.data) > 0
 		case 4, 5, 6:
-			if raw = data; data == nil { // not packed
-				raw = binary.LittleEndian.AppendUint64(nil, number)[:4*(field-4)]
+			if raw = f.data; raw == nil { // not packed
+				raw = binary.LittleEndian.AppendUint64(nil, f.value)[:4*(f.number-4)]
 			}
 		}
-		return nil
-	})
-	switch {
-	case err != nil || shaped:
-		return 0, false, err
-	case kind == float && len(raw) == 4:
-		return float64(math.Float32frombits(binary.LittleEndian.Uint32(raw))), true, nil
-	case kind == double && len(raw) == 8:
-		return math.Float64frombits(binary.LittleEndian.Uint64(raw)), true, nil
 	}
-	return 0, false, nil
+	switch {
+	case shaped:
+	case kind == float && len(raw) == 4:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(raw))), true
+	case kind == double && len(raw) == 8:
+		return math.Float64frombits(binary.LittleEndian.Uint64(raw)), true
+	}
+	return 0, false
 }
 
 // WriteTensorBoard makes a folder with a folder per run, by its name, that contains an event file. TensorBoard

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"drun/history"
 	"drun/internal/exit"
@@ -18,20 +19,25 @@ import (
 
 // curve is a metric of a run, for a chart.
 type curve struct {
-	Run       int64   `json:"run"`
-	Name      string  `json:"name"`
-	Status    string  `json:"status"`
-	Points    int     `json:"points"`     // points recorded
-	NotFinite int     `json:"not_finite"` // points that are not finite
-	X         numbers `json:"x"`
-	Y         numbers `json:"y"`
-	Low       numbers `json:"low,omitempty"` // of the ranks, if several logged it; y is then their mean
-	High      numbers `json:"high,omitempty"`
-	Smooth    numbers `json:"smooth,omitempty"`
+	Run    int64  `json:"run"`
+	Name   string `json:"name"`
+	Status string `json:"status"`
+	plotted
 
 	Seen  string   `json:"seen,omitempty"`  // identifies this state, for events
 	After string   `json:"after,omitempty"` // in an event: the state that it follows; the points from since on are replaced by these
 	Since *float64 `json:"since,omitempty"`
+}
+
+// plotted is what a chart draws of a run, or of a group of them.
+type plotted struct {
+	Points    int     `json:"points"`     // points recorded
+	NotFinite int     `json:"not_finite"` // points that are not finite
+	X         numbers `json:"x"`
+	Y         numbers `json:"y"`
+	Low       numbers `json:"low,omitempty"` // of several ranks or runs; y is then their mean
+	High      numbers `json:"high,omitempty"`
+	Smooth    numbers `json:"smooth,omitempty"`
 }
 
 // numbers are written as JSON with null for values that are not finite.
@@ -113,37 +119,25 @@ func (s *Server) read(db *history.DB, ids []int64, v view) ([]*curve, error) {
 	for i := range runs {
 		byID[runs[i].ID] = &runs[i]
 	}
-	found, errs := make([]*curve, len(ids)), make([]error, len(ids))
-	var wait sync.WaitGroup
-	indexes := make(chan int)
-	for range readers {
-		wait.Go(func() {
-			for i := range indexes {
-				run := byID[ids[i]]
-				if run == nil {
-					continue // it has since been removed
+	found := make([]*curve, len(ids))
+	var reading errgroup.Group
+	reading.SetLimit(readers)
+	for i, id := range ids {
+		run := byID[id]
+		if run == nil {
+			continue // it has since been removed
+		}
+		reading.Go(func() error {
+			v, err := s.ofRun(db, v, run.ID)
+			return errors.Join(err, s.cache.with(db, s.home, run.ID, v.metric, func(points *series) {
+				if points != nil {
+					found[i] = v.of(points, run)
 				}
-				v, err := s.ofRun(db, v, run.ID)
-				errs[i] = errors.Join(err, s.cache.with(db, s.home, run.ID, v.metric, func(points *series) {
-					if points != nil {
-						found[i] = v.of(points, run)
-					}
-				}))
-			}
+			}))
 		})
 	}
-	for i := range ids {
-		indexes <- i
-	}
-	close(indexes)
-	wait.Wait()
-	list := []*curve{}
-	for _, c := range found {
-		if c != nil {
-			list = append(list, c)
-		}
-	}
-	return list, errors.Join(errs...)
+	err := reading.Wait()
+	return slices.DeleteFunc(found, func(c *curve) bool { return c == nil }), err
 }
 
 // ofRun is the view of a run, for which a metric that is the axis is read.
@@ -208,7 +202,7 @@ func (s *series) state(points int, l *line) state { return state{s.reading, poin
 
 // head returns a curve without its points.
 func (s *series) head(run *history.Summary) *curve {
-	return &curve{Run: run.ID, Name: run.Name, Status: string(run.Status), Points: len(s.step), NotFinite: s.notFinite}
+	return &curve{Run: run.ID, Name: run.Name, Status: string(run.Status), plotted: plotted{Points: len(s.step), NotFinite: s.notFinite}}
 }
 
 // state identifies what a chart shows: the first points of a reading, and whether they have a band.

@@ -61,15 +61,14 @@ func groups(db *history.DB, ids []int64, by *query.Expr, columns []*query.Expr) 
 	}
 	for g, rows := range rows {
 		for i := range columns {
-			c := try.To(summarise(rows, i))
-			g.Cells = append(g.Cells, c)
+			g.Cells = append(g.Cells, summarise(rows, i))
 		}
 	}
 	return all, nil
 }
 
 // summarise computes the cell of a column, over the rows that have a value.
-func summarise(rows [][]any, column int) (c cell, err error) {
+func summarise(rows [][]any, column int) (c cell) {
 	var only any // the value of all rows so far, if they agree
 	first, same := []byte(nil), true
 	sum, n, low, high := 0.0, 0, math.Inf(1), math.Inf(-1)
@@ -78,10 +77,7 @@ func summarise(rows [][]any, column int) (c cell, err error) {
 		if row[column] == nil {
 			continue
 		}
-		text, err := json.Marshal(row[column])
-		if err != nil {
-			return c, err
-		}
+		text := try.To(json.Marshal(row[column]))
 		if first == nil {
 			only, first = row[column], text
 		}
@@ -106,21 +102,15 @@ func summarise(rows [][]any, column int) (c cell, err error) {
 		mean := records.Float(sum / float64(n))
 		c.Mean, c.Min, c.Max = &mean, (*records.Float)(&low), (*records.Float)(&high)
 	}
-	return c, nil
+	return c
 }
 
 // bundle is a metric of all runs of a group, for a chart: the mean over runs, each counted once, in a band from the
 // smallest to the largest value.
 type bundle struct {
-	Group     any     `json:"group"`
-	Runs      []int64 `json:"runs"`
-	Points    int     `json:"points"`
-	NotFinite int     `json:"not_finite"`
-	X         numbers `json:"x"`
-	Y         numbers `json:"y"`
-	Low       numbers `json:"low"`
-	High      numbers `json:"high"`
-	Smooth    numbers `json:"smooth,omitempty"`
+	Group any     `json:"group"`
+	Runs  []int64 `json:"runs"`
+	plotted
 
 	from, width float64 // of the intervals; width 0: the bins are those of the points
 	n, smoothed []float64
@@ -178,9 +168,7 @@ type layout struct {
 
 func (v view) visible(l *line) (first, end int) {
 	first, _ = slices.BinarySearch(l.x, v.from)
-	end, found := slices.BinarySearch(l.x, v.to)
-	for ; found && end < len(l.x) && l.x[end] == v.to; end++ {
-	}
+	end, _ = slices.BinarySearch(l.x, math.Nextafter(v.to, math.Inf(1)))
 	return first, max(first, end)
 }
 

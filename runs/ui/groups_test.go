@@ -201,8 +201,7 @@ func TestSummarise(t *testing.T) {
 	for _, v := range []float64{1, math.NaN(), 3} {
 		rows = append(rows, []any{records.Float(v)})
 	}
-	c, err := summarise(append(rows, []any{nil}), 0)
-	if err != nil || c.Mean == nil || *c.Mean != 2 || *c.Min != 1 || *c.Max != 3 {
-		t.Errorf("%+v, %v", c, err)
+	if c := summarise(append(rows, []any{nil}), 0); c.Mean == nil || *c.Mean != 2 || *c.Min != 1 || *c.Max != 3 {
+		t.Errorf("%+v", c)
 	}
 }

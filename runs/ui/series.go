@@ -11,6 +11,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/each"
+	"drun/internal/try"
 )
 
 // A history keeps the points of all metrics of a run in the order of recording, so reading one metric reads all of
@@ -80,13 +81,11 @@ type cache struct {
 func newCache(most int) *cache { return &cache{most: most, held: map[key]*held{}} }
 
 // with calls fn with a metric in its current state; nil if the run lacks it.
-func (c *cache) with(db *history.DB, home string, run int64, metric string, fn func(*series)) error {
+func (c *cache) with(db *history.DB, home string, run int64, metric string, fn func(*series)) (err error) {
+	defer try.Caught(&err)
 	k, h := c.find(run, metric)
 	if h == nil {
-		var err error
-		if k, h, err = c.enter(db, run, metric); err != nil {
-			return err
-		}
+		k, h = c.enter(db, run, metric)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,13 +125,9 @@ func (c *cache) find(run int64, metric string) (key, *held) {
 }
 
 // enter makes an entry for a run, or for one of its metrics if it has many points.
-func (c *cache) enter(db *history.DB, run int64, metric string) (key, *held, error) {
-	found, err := db.Select(history.Selection{IDs: []int64{run}, Metrics: history.Names{All: true}})
-	if err != nil {
-		return key{}, nil, err
-	}
+func (c *cache) enter(db *history.DB, run int64, metric string) (key, *held) {
 	points := int64(0)
-	for _, r := range found {
+	for _, r := range try.To(db.Select(history.Selection{IDs: []int64{run}, Metrics: history.Names{All: true}})) {
 		for _, m := range r.Metrics {
 			points += m.Count
 		}
@@ -148,7 +143,7 @@ func (c *cache) enter(db *history.DB, run int64, metric string) (key, *held, err
 		h = &held{names: names, series: map[string]*series{}}
 		c.held[k] = h
 	}
-	return k, h, nil
+	return k, h
 }
 
 // drop records that h was used, and drops the least recently used entries while there are too many points.
@@ -290,11 +285,6 @@ func smoothed(y []float64, w float64) []float64 {
 // within returns the range of points between from and to, with one more on each side, to which the line leads.
 func (l *line) within(from, to float64) (first, end int) {
 	first, _ = slices.BinarySearch(l.x, from)
-	end, _ = slices.BinarySearchFunc(l.x, to, func(x, to float64) int {
-		if x <= to {
-			return -1
-		}
-		return 1
-	})
+	end, _ = slices.BinarySearch(l.x, math.Nextafter(to, math.Inf(1)))
 	return max(first-1, 0), max(min(end+1, len(l.x)), max(first-1, 0))
 }
