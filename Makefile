@@ -1,4 +1,4 @@
-# Needs Go, a C compiler and make; `make lint` also the network. README.md says what `make test` installs.
+# Needs Go, a C compiler and make; `make lint` also the network. docs/architecture.md says what `make test` installs.
 
 export CGO_ENABLED = 1
 # The same flags everywhere, so that targets share the build cache. Go's default for C adds -g, which nobody uses here

@@ -3,6 +3,7 @@ package ui
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -18,7 +19,7 @@ func TestAccessible(t *testing.T) {
 	if err := start(t, home, "def main():\n    for i in range(3):\n        run.log(step = i, loss = 1.0)\n        checkpoint.save({}, step = i)\n    print('said')\n    run.image('picture', tensor.zeros([4, 4]))\n    run.table('table', [{'n': 1}])\n    run.histogram('weights', tensor.zeros([9]), step = 1)\n    run.tag('tagged')\n    fail('at the end')\n", "-n", "2").Wait(); err == nil {
 		t.Fatal("the run should fail")
 	}
-	p := browse(t, serveWriting(t, home))
+	p := browseFor(t, serveWriting(t, home), 6*time.Minute)
 	for _, look := range []struct {
 		scheme string
 		width  int64
