@@ -221,7 +221,7 @@ class Chart {
     this.plot = new uPlot({
       width: Math.max(this.place.clientWidth, 200), height: Math.max(this.place.clientHeight, 120), series, bands,
       scales: { x: { time: settings.axis === "time", distr: narrow ? 3 : 1 }, y: settings.log ? { distr: 3 } : {} },
-      axes: [{ ...axis, ...settings.axis === "time" ? { size: 44, space: 90 } : { size: 30 } }, { ...axis, size: 56, values: (u, ticks) => ticks.map(v => v === null ? null : Number(v.toPrecision(5)).toString()) }],
+      axes: [{ ...axis, ...settings.axis === "time" ? { size: 44, space: 60 } : { size: 30 } }, { ...axis, size: 56, values: (u, ticks) => ticks.map(v => v === null ? null : Number(v.toPrecision(5)).toString()) }],
       cursor: { focus: { prox: 24 }, drag: { x: true, y: false, setScale: false }, sync: { key: settings.sync, setSeries: false }, bind: { dblclick: () => () => { chart.reset(); } } },
       focus: { alpha: 0.25 },
       legend: { show: false },

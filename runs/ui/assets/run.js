@@ -228,7 +228,7 @@ function showUsage(samples) {
     const place = el("div", { class: "plot", role: "img", "aria-label": title });
     set.append(el("figure", null, el("figcaption", null, title), place));
     sizes.observe(place);
-    return new uPlot({ width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines.map((r, i) => ({ label: label + r, stroke: colourOf(i), dash: dashOf(i), width: 1.5, value: (u, v) => number(v) }))], axes: [{ ...axis, space: 90 }, { ...axis, size: 56 }] }, data, place);
+    return new uPlot({ width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines.map((r, i) => ({ label: label + r, stroke: colourOf(i), dash: dashOf(i), width: 1.5, value: (u, v) => number(v) }))], axes: [{ ...axis, space: 60 }, { ...axis, size: 56 }] }, data, place);
   });
 }
 
