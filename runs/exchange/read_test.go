@@ -65,9 +65,9 @@ func TestReadCSV(t *testing.T) {
 			t.Errorf("%q: %v, want %s", content, err, want)
 		}
 	}
-	for _, path := range []string{"nothing.csv", "/dev/null", t.TempDir()} {
-		if _, _, err := Read(path); err == nil {
-			t.Errorf("%s was read", path)
+	for path, want := range map[string]string{"nothing.csv": "nothing.csv: no such file", "/dev/null": "is not a regular file", t.TempDir(): "no file of events is beneath it"} {
+		if _, _, err := Read(path); err == nil || !strings.Contains(err.Error(), want) || exit.CodeOf(err) != exit.Usage {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 }
@@ -245,6 +245,19 @@ func TestTensorOfEvent(t *testing.T) {
 		if got, scalar := tensor(append([]byte{1 << 3, c.kind}, c.data...)); !scalar || got != c.want {
 			t.Errorf("%s: %v, %v; want %v", name, got, scalar, c.want)
 		}
+	}
+}
+
+// A message that is cut off is an error, wherever it is, and fields that are not known are left out.
+func TestGarbledEvent(t *testing.T) {
+	for _, data := range []string{"\xff", "\x0a", "\x0a\x05x", "\x2a\x02\x0a\x05", "\x2a\x04\x0a\x02\x42\x05", "\x09x", "\x15x", "\x0b"} {
+		if n, err := event(&history.Foreign{}, []byte(data)); err == nil {
+			t.Errorf("%q: %d values", data, n)
+		}
+	}
+	r := &history.Foreign{}
+	if n, err := event(r, []byte("\x2a\x03\x12\x01x\x32\x01y")); n != 0 || err != nil || len(r.Points) != 0 {
+		t.Errorf("%d values, %v, %v", n, r.Points, err)
 	}
 }
 

@@ -215,3 +215,16 @@ func TestObjective(t *testing.T) {
 		}
 	}
 }
+
+// A part of a line has the points at its ends, and one more on each side.
+func TestWithin(t *testing.T) {
+	l := &line{x: []float64{1, 2, 2, 3, 4, 5}}
+	for _, c := range []struct {
+		from, to   float64
+		first, end int
+	}{{2, 3, 0, 5}, {2.5, 3.5, 2, 5}, {2, 2, 0, 4}, {math.Inf(-1), math.Inf(1), 0, 6}, {6, 7, 5, 6}, {-1, 0, 0, 1}} {
+		if first, end := l.within(c.from, c.to); first != c.first || end != c.end {
+			t.Errorf("from %v to %v: %d to %d", c.from, c.to, first, end)
+		}
+	}
+}

@@ -213,6 +213,8 @@ func TestSweepOfRuns(t *testing.T) {
 	p.until("document.querySelector('#best tbody tr').innerText.startsWith('run-21') && location.search.includes('goal=max')")
 	p.shot("one-sweep")
 	harmless(p)
+	p.run("document.getElementById('curves').click()") // in the workspace, the best first
+	p.until("document.getElementById('count')?.innerText === '24 runs' && document.querySelector('#rows th')?.title === 'run-21' && document.querySelectorAll('#charts canvas').length > 0")
 
 	// The exported pages have it, too, and the charts of the workspace.
 	q := exported(t, home)
