@@ -82,9 +82,9 @@ func (db *DB) SetJob(j *Job) error {
 	})
 }
 
-// AskEnd notes that a job is to end. One that no scheduler has ends at once.
-func (db *DB) AskEnd(id int64) error {
-	return db.exec("UPDATE jobs SET asked = coalesce(asked, ?) WHERE id = ? AND ended IS NULL", formatTime(time.Now()), id)
+// AskEnd notes whether a job is to end.
+func (db *DB) AskEnd(id int64, asked bool) error {
+	return db.exec("UPDATE jobs SET asked = iif(?, coalesce(asked, ?), NULL) WHERE id = ? AND ended IS NULL", asked, formatTime(time.Now()), id)
 }
 
 // FindUID is Find for a run's uid.

@@ -147,14 +147,17 @@ func newJobsCancel() *cobra.Command {
 			}
 			db := try.To(history.Open(homeOf(cmd)))
 			defer db.Close()
+			var failed error
 			for _, j := range jobs {
 				if !going(j) {
-					return usage("", "job %s has ended: %s", submit.NameOf(j), j.State)
+					failed = errors.Join(failed, usage("", "job %s has ended: %s", submit.NameOf(j), j.State))
+				} else if err := submit.Cancel(cmd.Context(), db, homeOf(cmd), j); err != nil {
+					failed = errors.Join(failed, err)
+				} else {
+					fmt.Fprintf(cmd.ErrOrStderr(), "job %s is to end\n", submit.NameOf(j))
 				}
-				try.Ok(submit.Cancel(cmd.Context(), db, homeOf(cmd), j))
-				fmt.Fprintf(cmd.ErrOrStderr(), "job %s is to end\n", submit.NameOf(j))
 			}
-			return follow(homeOf(cmd))
+			return errors.Join(failed, follow(homeOf(cmd)))
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all that have not ended")
@@ -325,12 +328,14 @@ func (p *puller) pull(ctx context.Context, from submit.Source, uids []string) (e
 		l = &line{there: there, here: try.To(transfer.OpenHome(p.home, true)), answers: map[string]func(){}}
 		p.lines.Store(from, l)
 	}
-	defer try.CaughtOr(&err, func() { // the next call opens it anew
+	drop := func() { // the next call opens it anew
 		l.close()
 		p.lines.Delete(from)
-	})
+	}
+	defer try.CaughtOr(&err, drop)
 	found, err := transfer.States(ctx, l.there, uids)
-	if errors.As(err, new(*history.NotFound)) {
+	if errors.As(err, new(*history.NotFound)) { // there is no history yet
+		drop()
 		return nil
 	}
 	try.Ok(err)
@@ -339,7 +344,7 @@ func (p *puller) pull(ctx context.Context, from submit.Source, uids []string) (e
 		runs = append(runs, transfer.Found{ID: s.ID, UID: s.UID, Name: s.Name})
 		if l.answers[s.UID] == nil {
 			l.answers[s.UID] = l.here.Writer().AnswerFor(s.UID, func(ctx context.Context) (*records.Snapshot, error) {
-				return transfer.Doing(transfer.Local(ctx), l.there, s.UID)
+				return transfer.Doing(transfer.Local(context.WithoutCancel(ctx)), l.there, s.UID) // its end would be that of the connection
 			})
 		}
 	}

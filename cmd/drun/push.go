@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -171,9 +172,13 @@ func newTransferServe() *cobra.Command {
 		Hidden: true,
 		Short:  "Answer drun push and drun pull over standard input and output",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			home := try.To(transfer.OpenHome(homeOf(cmd), write))
-			defer home.Close()
-			return transfer.ServeStream(home, cmd.InOrStdin(), os.Stdout)
+			home, err := transfer.OpenHome(homeOf(cmd), write)
+			handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { transfer.Fail(w, err) }))
+			if err == nil {
+				defer home.Close()
+				handler = transfer.Handler(home)
+			}
+			return transfer.ServeStream(handler, cmd.InOrStdin(), os.Stdout)
 		},
 	}
 	cmd.Flags().BoolVar(&write, "write", false, "let runs be entered")

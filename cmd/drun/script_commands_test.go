@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -117,6 +118,17 @@ func logged(ts *testscript.TestScript, args []string) {
 		}
 	}
 	ts.Fatalf("run %s did not print %q %d times", args[0], args[1], count)
+}
+
+// until PATTERN COMMAND…: repeats a command until it prints what matches, at most a minute.
+func until(ts *testscript.TestScript, args []string) {
+	pattern := regexp.MustCompile("(?m)" + args[0])
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if ts.Exec(args[1], args[2:]...) == nil && pattern.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+	}
+	ts.Fatalf("%q does not print %q:\n%s%s", args[1:], args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 }
 
 // countPrinted counts what drun logs would print of a text. It reads the history itself, since the start of a drun for each

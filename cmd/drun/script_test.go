@@ -58,6 +58,7 @@ func TestScript(t *testing.T) {
 			"plugins DIR [mpi]":         buildPlugins,
 			"keptplugin DIR":            keptPlugin,
 			"logged RUN TEXT COUNT":     logged,
+			"until PATTERN COMMAND…":    until,
 			"freeport NAME":             freePort,
 			"listen NAME":               listen,
 			"relay NAME|-atmost|-total|-hold|-release [PORT|RATE|LEAST|N MOST]": relay,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drun/history"
+	"drun/internal/exit"
 	"drun/internal/try"
 )
 
@@ -28,10 +29,11 @@ const (
 	soonFor   = 30 * time.Second       // its jobs are this young, or have changed this lately;
 	pollLater = 5 * time.Second        // later;
 	pollLast  = time.Minute            // and at least, if it does not answer
-	lostAfter = 2 * time.Minute        // a job that its scheduler does not know is lost
-	handed    = 10 * time.Minute       // after which a job that no scheduler was given never will be
+	lostAfter = 2 * time.Minute        // a job that its scheduler does not know is lost,
+	goneAfter = 7 * 24 * time.Hour     // and one whose target does not answer
 
-	again = "its nodes were taken back, and it goes on later: " // begins the reason why a job is pending that was running
+	again  = "its nodes were taken back, and it goes on later: " // begins the reason why a job is pending that was running
+	byDrun = "by drun jobs cancel"
 )
 
 // Follower follows the jobs of a home.
@@ -117,7 +119,7 @@ func (f *Follower) follow(ctx context.Context) (err error) {
 	defer cancel()
 	db := try.To(history.Open(f.Home))
 	defer db.Close()
-	answers, targets := make(chan answer), map[string]*asked{}
+	answers, targets, left := make(chan answer), map[string]*asked{}, map[int64]bool{}
 	for {
 		if db.Replaced() {
 			return nil
@@ -134,9 +136,14 @@ func (f *Follower) follow(ctx context.Context) (err error) {
 			case j.Handle != "":
 				key := fmt.Sprint(s.Target.Kind, " ", j.Target, " ", s.Target.Get("host"), " ", s.Home, " ", s.Server)
 				groups[key] = append(groups[key], j)
-			case time.Since(j.Submitted) > handed:
+			case left[j.ID]: // also before the jobs were read
 				j.State, j.Reason = history.Lost, "drun submit ended before the scheduler had taken it"
 				try.Ok(db.SetJob(j))
+			default:
+				if release := try.To(handing(f.Home, j.UID)); release != nil {
+					release()
+					left[j.ID] = true
+				}
 			}
 		}
 		wake := time.Now().Add(pollLast)
@@ -213,21 +220,28 @@ func (f *Follower) told(db *history.DB, r answer) (err error) {
 		}
 		was, s := *j, specOf(j)
 		state, known := r.states[j.ID]
+		failing := now.Sub(a.failing)
+		waits := problem != nil && failing < goneAfter && (r.err != nil || j.Asked == nil || failing < lostAfter)
 		switch {
-		case r.err != nil:
+		case r.err != nil && waits:
 			j.Reason = fmt.Sprintf("not known since %s: %v", a.failing.Local().Format("15:04:05"), problem)
+		case r.err != nil:
+			j.State, j.Reason = history.Lost, fmt.Sprintf("its target has not answered since %s: %v", a.failing.Local().Format(time.DateOnly), problem)
 		case !known && j.Asked != nil:
-			j.State, j.Reason = history.Cancelled, "by drun jobs cancel"
+			j.State, j.Reason = history.Cancelled, byDrun
 		case !known && s.Missed == nil:
 			s.Missed, j.Reason = &now, "its scheduler does not know it at the moment"
 		case !known && now.Sub(*s.Missed) > lostAfter:
 			j.State, j.Reason = history.Lost, "its scheduler no longer knows it, and it has left no exit code"
 		case !known:
-		case state.Status.Ended() && r.pulled != nil: // its run first
+		case state.Status.Ended() && r.pulled != nil && waits: // its run first
 			j.Reason = fmt.Sprintf("%s, and its run is not here yet: %v", state.Status, r.pulled)
 		default:
 			s.Missed = nil
 			j.State, j.Reason, j.Code = state.Status, state.Reason, state.Code
+			if j.State == history.Cancelled && j.Asked != nil {
+				j.Reason = byDrun
+			}
 			if j.State == history.Pending && (was.State == history.Running || strings.HasPrefix(was.Reason, again)) {
 				j.Reason = again + j.Reason
 			}
@@ -272,15 +286,19 @@ func Find(jobs []*history.Job, name string) *history.Job {
 
 // Cancel asks for the end of a job.
 func Cancel(ctx context.Context, db *history.DB, home string, j *history.Job) error {
-	if err := db.AskEnd(j.ID); err != nil {
-		return err
+	s := specOf(j)
+	if j.Handle == "" {
+		return exit.WithHint(exit.Errorf(exit.Usage, "job %s is still handed over", NameOf(j)), "try again in a moment")
+	}
+	err := db.AskEnd(j.ID, true)
+	if err == nil && s.Target.Kind != Local { // the follower ends those of the queue here
+		err = told(&s.Target, schedulerOf(&s.Target).cancel(ctx, j))
+	}
+	if err != nil && j.Asked == nil {
+		_ = db.AskEnd(j.ID, false) // it goes on
 	}
 	Wake(home)
-	s := specOf(j)
-	if s.Target.Kind == Local || j.Handle == "" {
-		return nil // the follower ends it
-	}
-	return told(&s.Target, schedulerOf(&s.Target).cancel(ctx, j))
+	return err
 }
 
 // Logs copies what a job itself has printed.

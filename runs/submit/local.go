@@ -67,7 +67,7 @@ func (l local) states(ctx context.Context, jobs []*history.Job) (map[int64]State
 		case unstarted == nil:
 			out[j.ID] = State{Status: history.Lost, Reason: "its process ended without an exit code: it was killed, or the machine stopped"}
 		case j.Asked != nil:
-			out[j.ID] = State{Status: history.Cancelled, Reason: "by drun jobs cancel"}
+			out[j.ID] = State{Status: history.Cancelled}
 		default:
 			waiting = append(waiting, j)
 		}
@@ -96,9 +96,9 @@ func ended(j *history.Job, left string) State {
 	s := State{Status: history.Status(exit.Code(code).Status()), Code: &code}
 	switch {
 	case code != 0 && j.Asked != nil:
-		s.Status, s.Reason = history.Cancelled, "by drun jobs cancel"
+		s.Status = history.Cancelled
 	case code == int(exit.Interrupted):
-		s.Reason = "it was interrupted"
+		s.Reason = cmp.Or(why, "it was interrupted")
 	case code > 128:
 		s.Reason = fmt.Sprintf("drun was killed by signal %d", code-128)
 	case code != 0:

@@ -59,7 +59,9 @@ func SSH(host string) []string {
 	options, known := shared.Load(host)
 	if !known {
 		options = []string(nil)
-		config, _ := exec.Command(ssh[0], slices.Concat(ssh[1:], []string{"-G", "--", host})...).Output()
+		ctx, cancel := context.WithTimeout(context.Background(), atMost)
+		config, _ := exec.CommandContext(ctx, ssh[0], slices.Concat(ssh[1:], []string{"-G", "--", host})...).Output()
+		cancel()
 		own := bytes.Contains(config, []byte("\ncontrolpath ")) || !bytes.Contains(config, []byte("\ncontrolmaster false\n"))
 		dir, is := filepath.Join(os.TempDir(), fmt.Sprintf("drun-ssh-%d", os.Getuid())), unix.Stat_t{}
 		_ = os.Mkdir(dir, 0o700)

@@ -69,7 +69,7 @@ func (r *Request) Here() bool { return Here(r.Target) }
 func (j *job) Name() string { return j.runs[0].Name }
 
 // Seconds is how long before its end a job is told.
-func (j *job) Seconds() int { return int((j.Grace + 30*time.Second) / time.Second) }
+func (r *Request) Seconds() int { return int((r.Grace + 30*time.Second) / time.Second) }
 
 // CellVariable has the number of a sweep's cell.
 func (j *job) CellVariable() string {
@@ -85,6 +85,16 @@ func (j *job) Keep() string {
 		return "exit-$" + j.CellVariable()
 	}
 	return "exit"
+}
+
+// Stuck is a query, in a shell's double quotes, whether the last ten attempts of the run began at the same step: one that saves nothing
+// would go on for ever.
+func (j *job) Stuck() string {
+	uid := j.runs[0].UID
+	if j.Cells != nil {
+		uid = strings.TrimSuffix(uid, "1") + "$DRUN_JOB_CELL"
+	}
+	return "select count(*) = 10 and count(distinct coalesce(from_step, -1)) = 1 from (select from_step from attempts join runs on id = run where uid = '" + uid + "' order by attempt desc limit 10)"
 }
 
 // Arguments are those of drun run. The name of a sweep's cell is among the flags of the cell.

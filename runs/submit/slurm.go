@@ -205,7 +205,7 @@ func (s slurm) over(j *history.Job, text string, said State) State {
 var waits = map[string]string{
 	"None": "waits for the scheduler", "Priority": "others come first", "Resources": "waits for free nodes", "BeginTime": "its time has not come: a job that was requeued waits for two minutes",
 	"Dependency": "waits for another job", "JobArrayTaskLimit": "as many runs of the sweep as --jobs says are running", "PartitionTimeLimit": "--time is longer than the partition allows",
-	"PartitionNodeLimit": "the partition has fewer nodes than --nnodes", "PartitionDown": "the partition is down", "ReqNodeNotAvail": "nodes that it needs are not available", "Reservation": "waits for its reservation",
+	"PartitionNodeLimit": "the partition has fewer nodes than --nnodes", "PartitionDown": "the partition is down", "PartitionConfig": "no node of the partition is like that: -n, --cpus, --memory or --partition", "ReqNodeNotAvail": "nodes that it needs are not available", "Reservation": "waits for its reservation",
 	"JobHeldUser": "it is held: scontrol release lets it go on", "JobHeldAdmin": "an administrator holds it", "QOSNotAllowed": "the QoS is not allowed in the partition", "BadConstraints": "no node is like that",
 	"AssocGrpGRES": "the account's GPUs are in use", "Licenses": "waits for a licence", "launch failed requeued held": "it could not be started, and is held: scontrol release lets it try again",
 }

@@ -16,7 +16,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -149,6 +148,7 @@ func schedulerOf(t *Target) scheduler {
 // Plan returns what would be handed over; nothing is started, and no other machine is asked.
 func Plan(r *Request) (_ string, err error) {
 	defer try.Caught(&err)
+	try.Ok(r.fits())
 	j := &job{Request: r}
 	switch {
 	case Here(r.Target):
@@ -165,6 +165,9 @@ func Plan(r *Request) (_ string, err error) {
 
 // Submit hands a request over and returns its jobs, one a run. If it cannot be handed over, nothing is left of it.
 func Submit(ctx context.Context, r *Request) (_ []*history.Job, err error) {
+	if err := r.fits(); err != nil {
+		return nil, err
+	}
 	s, uid, handle := schedulerOf(r.Target), rand.Text(), ""
 	at, err := s.look(ctx, r, uid)
 	if err != nil {
@@ -187,6 +190,8 @@ func Submit(ctx context.Context, r *Request) (_ []*history.Job, err error) {
 		_ = db.DropJobs(jobs)
 		Wake(r.Home)
 	})
+	release := try.To(handing(r.Home, uid))
+	defer release()
 	cells := r.Cells
 	if cells == nil {
 		cells = []Cell{{Info: r.Info}}
@@ -215,6 +220,20 @@ func Submit(ctx context.Context, r *Request) (_ []*history.Job, err error) {
 	return jobs, nil
 }
 
+// fits returns an error if a job would be told to end as soon as it begins, again and again. Slurm may tell it a minute early.
+func (r *Request) fits() error {
+	if limit := r.Target.limit(); limit > 0 && limit < r.Seconds()+120 {
+		return exit.WithHint(exit.Errorf(exit.Usage, "--time %s: it is told to save %d to %d s before that, and would have no time to work", r.Target.Get("time"), r.Seconds(), r.Seconds()+60), "give it more --time, or a shorter --grace")
+	}
+	return nil
+}
+
+// handing claims what the submitter of a job holds until it is handed over; nil: it holds it.
+func handing(home, uid string) (release func(), err error) {
+	uid, _, _ = strings.Cut(uid, "-") // of all cells
+	return history.Claim(home, "submit "+uid)
+}
+
 // told gives an error of a target its name.
 func told(t *Target, err error) error {
 	switch {
@@ -239,9 +258,9 @@ func (j *job) files(script string) []packed {
 	}
 	var cells strings.Builder
 	for i, c := range j.Cells {
-		fmt.Fprintln(&cells, words(append(slices.Clone(c.Args), "--name", j.runs[i].Name)))
+		fmt.Fprintf(&cells, "%d) set -- %s ;;\n", i+1, words(c.Args, "--name", j.runs[i].Name))
 	}
-	return append(list, packed{name: "cells", content: []byte(cells.String())})
+	return append(list, packed{name: "cells", content: []byte("case $DRUN_JOB_CELL in\n" + cells.String() + "esac\n")})
 }
 
 // failure is the word with which a script has said why it failed, and what it has printed besides; "": it has not failed so.

@@ -83,6 +83,25 @@ func (t *Target) Number(key string) int {
 	return n
 }
 
+// limit is the setting time in seconds; 0: there is none.
+func (t *Target) limit() int {
+	days, clock, with := strings.Cut(t.Get("time"), "-")
+	if !with {
+		days, clock = "", days
+	}
+	parts, unit := strings.Split(clock, ":"), 3600
+	if !with && len(parts) < 3 {
+		unit = 60
+	}
+	seconds, _ := strconv.Atoi(days) // its form was checked
+	seconds *= 24 * 3600
+	for _, part := range parts {
+		n, _ := strconv.Atoi(part)
+		seconds, unit = seconds+n*unit, unit/60
+	}
+	return seconds
+}
+
 // memory is the setting in bytes.
 func (t *Target) memory() int64 {
 	text := t.Values["memory"]

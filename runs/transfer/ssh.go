@@ -32,8 +32,7 @@ func (r *reply) Header() http.Header    { return r.header }
 func (r *reply) WriteHeader(status int) { r.status = status }
 
 // ServeStream answers the requests that arrive on in until it ends.
-func ServeStream(home *Home, in io.Reader, out io.Writer) error {
-	handler := Handler(home)
+func ServeStream(handler http.Handler, in io.Reader, out io.Writer) error {
 	for reader := bufio.NewReader(in); ; {
 		r, err := http.ReadRequest(reader)
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -67,6 +66,9 @@ type pipe struct {
 func (p *pipe) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
 	defer context.AfterFunc(r.Context(), p.kill)() // an answer that nobody waits for would be taken for the next
 	response, err := (*http.Response)(nil), r.Write(p.out)
 	if err == nil {

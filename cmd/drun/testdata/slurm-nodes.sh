@@ -1,5 +1,4 @@
 # What the nodes of a job may lack, and nodes that die; run by slurm.sh, on a login node whose home the nodes share.
-set -eu
 cat >node.star <<-'EOF2'
 	p = run.params(held = True)
 
@@ -21,23 +20,6 @@ cat >node.star <<-'EOF2'
 EOF2
 export DRUN_TARGETS=$PWD/targets.toml
 printf '[here]\nkind = "slurm"\n[half]\nkind = "slurm"\nfolder = "%s/half"\noptions = ["--nodelist=node[1,3]"]\n' "$PWD" >targets.toml
-fail() {
-	echo "FAIL $1"
-	cat out .drun/jobs/log .drun/jobs/*/output half/jobs/*/output 2>/dev/null || true
-	drun jobs --all || true
-	squeue -a; sinfo -N -o '%N %T %E'; tail -n 20 ../slurmctld.log
-	exit 1
-}
-waitFor() { # NAME SECONDS COMMAND…
-	name=$1 left=$(($2 * 5))
-	shift 2
-	until "$@" >/dev/null 2>&1; do
-		left=$((left - 1))
-		[ $left -gt 0 ] || fail "$name: not in time"
-		sleep 0.2
-	done
-	echo "ok $name"
-}
 
 # The disk of node3 is another one.
 mkdir half

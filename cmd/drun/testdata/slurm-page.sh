@@ -1,6 +1,5 @@
 # The job of docs/schedulers.md, with a time limit of a minute, in which it cannot end; run by slurm.sh. PAGE has the
 # job and its recipe.
-set -eu
 cp "$PAGE/job.sh" "$PAGE/train.star" .
 drun run train.star -n 4 --name undisturbed --home undisturbed >undisturbed.out 2>&1
 
@@ -8,23 +7,6 @@ drun run train.star -n 4 --name undisturbed --home undisturbed >undisturbed.out 
 sed -e 's/^    for step in/    first = state["step"] == 0\n&/' -e 's/^        state\["step"\] = step/&\n        for _ in range(1000000000 if first and step == 100 else 0):\n            if run.should_stop():\n                break/' train.star >waits.star
 grep -q 'if first and step == 100' waits.star
 mv waits.star train.star
-
-waitFor() { # NAME SECONDS COMMAND…
-	name=$1 left=$(($2 * 5))
-	shift 2
-	until "$@" >/dev/null 2>&1; do
-		left=$((left - 1))
-		if [ $left -lt 0 ]; then
-			squeue
-			grep JobId= ../slurmctld.log || true
-			cat weights.out || true
-			echo "FAIL $name: not in time"
-			exit 1
-		fi
-		sleep 0.2
-	done
-	echo "ok $name"
-}
 
 SBATCH_TIMELIMIT=1 SBATCH_SIGNAL=TERM@50 sbatch -Q job.sh
 waitFor "the job begins" 30 grep -q weights .drun/history.db
@@ -37,8 +19,7 @@ waitFor "it goes on until it is done" 60 grep -q 'run 1 weights: done' weights.o
 cat weights.out
 if [ "$(sed -n 's/.* rank 3 of 4 .*: //p' undisturbed.out)" != "$(sed -n 's/.* rank 3 of 4 .*: step 600/step 600/p' weights.out)" ]; then
 	cat undisturbed.out
-	echo "FAIL the bits are not those of an undisturbed run on one machine"
-	exit 1
+	fail "the bits are not those of an undisturbed run on one machine"
 fi
 
 # scancel ends it for good.

@@ -1,6 +1,5 @@
 # A sweep of 100 cells as one array of jobs, every third of which is taken from its node in the midst of its run and requeued, as
 # preemption does; run by slurm.sh, on a login node whose home the nodes share.
-set -eu
 cat >cells.star <<-'EOF2'
 	p = run.params(cell = 0, held = True)
 
@@ -43,11 +42,11 @@ while kill -0 $sweep 2>/dev/null; do
 	done
 	sleep 1
 done
-wait $sweep || { tail -n 30 preempted.out; cat .drun/jobs/log; squeue; echo "FAIL the sweep"; exit 1; }
-[ "$(echo $taken | wc -w)" = 33 ] || { echo "FAIL taken: $taken"; exit 1; }
+wait $sweep || { tail -n 30 preempted.out; fail "the sweep"; }
+[ "$(echo $taken | wc -w)" = 33 ] || fail "taken: $taken"
 for home in undisturbed .drun; do
 	drun sql --home $home "select p.value as cell, m.step, m.value from metrics m join params p on p.run = m.run and p.name = 'cell' order by 1, 2" >table.$home
 done
-[ "$(wc -l <table.undisturbed)" -ge 4000 ] && cmp table.undisturbed table..drun || { echo "FAIL the table"; exit 1; }
-[ "$(drun sql "select count(*) from (select run from attempts group by run having count(*) = 2)" | tail -n 1)" = 33 ] || { echo "FAIL attempts"; exit 1; }
+[ "$(wc -l <table.undisturbed)" -ge 4000 ] && cmp table.undisturbed table..drun || fail "the table"
+[ "$(drun sql "select count(*) from (select run from attempts group by run having count(*) = 2)" | tail -n 1)" = 33 ] || fail attempts
 echo "ok 100 cells, of which 33 were taken from their nodes: the table of an undisturbed sweep"

@@ -1,5 +1,4 @@
 # What srun and mpirun start, as ranks; run by slurm.sh.
-set -eu
 cat >world.star <<-'EOF'
 	def main():
 	    x = tensor.full([2], dist.rank() + 1.0)

@@ -1,6 +1,5 @@
 # drun submit from a machine that reaches the cluster by ssh alone; run by slurm.sh. PAGE has the recipe and the commands of
 # docs/schedulers.md.
-set -eu
 cluster=$PWD
 mkdir laptop shared ssh
 # The server of the login node: what ssh starts finds Slurm, and drun only by its own copy.
@@ -52,13 +51,11 @@ cp "$PAGE/train.star" laptop
 cd laptop
 export SLURM_CONF=/nowhere # the submitter's machine knows no Slurm
 
-fail() {
-	echo "FAIL $1"
-	cat out 2>/dev/null || true
-	cat .drun/jobs/log "$cluster"/shared/drun/jobs/*/output* 2>/dev/null || true
-	drun jobs || true
-	SLURM_CONF=$cluster/../slurm.conf squeue -a || true
-	exit 1
+wrong() { # CODE WORDS COMMAND…
+	code=$1 words=$2 got=0
+	shift 2
+	"$@" >out 2>&1 || got=$?
+	[ $got = $code ] && grep -q -e "$words" out || fail "$words: $got from $*"
 }
 drun run train.star -n 4 --name undisturbed --home undisturbed >undisturbed.out 2>&1
 
@@ -93,16 +90,6 @@ echo "ok the page's sweep"
 # Slurm interrupts the job in the midst of the run, as when its time is over: it is requeued, and goes on with the same bits.
 sed -e 's/^    for step in/    first = state["step"] == 0\n&/' -e 's/^        state\["step"\] = step/&\n        for _ in range(1000000000 if first and step == 100 else 0):\n            if run.should_stop():\n                break/' train.star >waits.star
 drun submit hpc waits.star -n 2 --nnodes 2 --name long >out 2>&1 || fail "a job with little time"
-waitFor() { # NAME SECONDS COMMAND…
-	name=$1 left=$(($2 * 5))
-	shift 2
-	until "$@" >/dev/null 2>&1; do
-		left=$((left - 1))
-		[ $left -gt 0 ] || fail "$name: not in time"
-		sleep 0.2
-	done
-	echo "ok $name"
-}
 slurm() { SLURM_CONF=$cluster/../slurm.conf "$@"; }
 waitFor "it runs, and its run is followed" 40 sh -c 'drun jobs | grep "running.*long.*on node" && drun runs | grep "long *running"'
 job=$(slurm squeue -h -o %i -n long)
@@ -144,6 +131,7 @@ echo "ok beyond Slurm's own $((began - handed)) ms, from submit to the first ste
 pgrep sshd | xargs kill -STOP # as a network that is gone: no connection ends
 waitFor "the login node is missed" 90 sh -c 'drun jobs | grep "running.*cut.*not known since"'
 drun runs | grep -q 'cut *running' || fail "it does not count as running"
+wrong 3 'hpc cannot be reached' drun jobs cancel cut # and it is not to end
 there=$(points "$cluster/shared/drun/home")
 [ "$there" -gt "$(points .drun)" ] || sleep 2
 pgrep sshd | xargs kill -CONT
@@ -175,15 +163,13 @@ drun jobs wait stuck >out 2>&1 || grep -q 'stuck is cancelled' out || fail "the 
 for how in elsewhere here; do
 	drun submit hpc waits.star --name $how >out 2>&1 || fail "a job to be ended"
 	waitFor "a job to be ended $how runs" 40 sh -c "drun jobs | grep 'running.*$how'"
-	if [ $how = here ]; then drun jobs cancel here; else slurm scancel -n elsewhere; fi
-	code=0
-	drun jobs wait $how >out 2>&1 || code=$?
-	[ $code = 130 ] && grep -q "run $how is cancelled" out || fail "ended $how: $code"
+	if [ $how = here ]; then drun jobs cancel here; by='drun jobs cancel'; else slurm scancel -n elsewhere; by=scancel; fi
+	wrong 130 "run $how is cancelled: by $by" drun jobs wait $how
 	drun runs | grep -q "$how *interrupted" || fail "its run"
 done
 drun submit hpc waits.star --name early --partition all >out 2>&1 || fail "a job"
 drun jobs cancel early >out 2>&1
-drun jobs wait early >out 2>&1 || grep -q 'early is cancelled' out || fail "cancelled early"
+wrong 130 'early is cancelled: by drun jobs cancel' drun jobs wait early
 echo "ok ended"
 
 # A batch script without srun in two nodes.
@@ -214,6 +200,11 @@ cat >>targets.toml <<-EOF2
 	host = "far"
 	folder = "$cluster/shared/old"
 	drun = "$cluster/shared/olddrun"
+	[fresh]
+	kind = "slurm"
+	host = "hpc"
+	folder = "$cluster/shared/fresh"
+	setup = "exit 7"
 	[nowhere]
 	kind = "slurm"
 	host = "far"
@@ -227,15 +218,13 @@ EOF2
 drun submit hpc train.star --nnodes 7 --name large >out 2>&1 || true
 waitFor "too many nodes are told" 40 sh -c 'drun jobs | tee out | grep -E "pending.*large.*(nodes|--nnodes)"'
 drun jobs cancel large >>out 2>&1
-drun jobs wait large >>out 2>&1 || grep -q 'run large is cancelled' out || fail "a job that never starts"
+wrong 130 'run large is cancelled' drun jobs wait large
+drun submit hpc train.star -n 64 --name wide >out 2>&1 || true
+waitFor "too many cores are told" 40 sh -c 'drun jobs | tee out | grep "pending.*wide.*-n"'
+drun jobs cancel wide >>out 2>&1
+wrong 1 'run early2 is failed' drun submit fresh train.star --name early2 --wait # where no run has begun yet
 
 jobs=$(drun jobs --all | wc -l)
-wrong() { # CODE WORDS COMMAND…
-	code=$1 words=$2 got=0
-	shift 2
-	"$@" >out 2>&1 || got=$?
-	[ $got = $code ] && grep -q -e "$words" out || fail "$words: $got from $*"
-}
 mkdir ../shared/full
 mount -t tmpfs -o size=1m none ../shared/full
 printf '#!/bin/sh\necho "{\\"version\\": \\"v0.1\\"}"\n' >../shared/olddrun

@@ -126,4 +126,24 @@ done
 export PATH="$1:$PATH" HOME="$PWD" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mkdir work
 cd work
-sh "$2"
+
+fail() { # WORDS: shows what there is to know
+	echo "FAIL $1"
+	find "$SLURM_TRY/work" \( -name out -o -path '*/jobs/log' -o -path '*/jobs/*/output*' \) -exec tail -n 50 {} + || true
+	drun jobs --all || true
+	export SLURM_CONF=$SLURM_TRY/slurm.conf
+	squeue -a && sinfo -N -o '%N %T %E' || true
+	tail -n 20 "$SLURM_TRY"/slurm*.log || true
+	exit 1
+}
+waitFor() { # NAME SECONDS COMMAND…
+	name=$1 left=$(($2 * 5))
+	shift 2
+	until "$@" >/dev/null 2>&1; do
+		left=$((left - 1))
+		[ $left -gt 0 ] || fail "$name: not in time"
+		sleep 0.2
+	done
+	echo "ok $name"
+}
+. "$2"

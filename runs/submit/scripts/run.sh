@@ -5,7 +5,7 @@ cd {{sh .Dir}} || over 2 {{sh (print .Dir " is not there: the nodes must share i
 export DRUN_HOME={{sh .RunHome}} DRUN_JOB={{sh (print .Folder "/job.json")}}
 {{- if .Cells}}
 export DRUN_JOB_CELL=${{.CellVariable}}
-eval "set -- $(sed -n "$DRUN_JOB_CELL"p {{sh (print .Folder "/cells")}})"
+. {{sh (print .Folder "/cells")}}
 {{- end}}
 {{- end}}
 {{define "drun" -}}

@@ -20,6 +20,8 @@ lacks=$(srun sh -c 'for f; do [ -e "$f" ] || echo "$SLURMD_NODENAME: $f is not t
 {{- end}}
 srun --kill-on-bad-exit=0 --cpus-per-task={{.CPUs}} {{template "drun" .}}
 if [ $code = 130 ] || [ $code = 3 ]; then # it was to end before its time, or lost a node: it goes on from its checkpoint
+    same=$({{sh .Program}} sql "{{.Stuck}}" | tail -n 1)
+    [ "$same" != 1 ] || over $code "it has begun ten times from the same checkpoint, or from none: more --time, or a recipe that saves when run.should_stop() says so"
     scontrol requeue "$SLURM_JOB_ID" && exit $code
 fi
 over $code

@@ -1,0 +1,123 @@
+package submit
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"drun/engine/recipe"
+	"drun/history"
+	built "drun/internal/programs"
+)
+
+// scripted is a job of a Slurm cluster that is reached from this machine, in a folder of its own, and a folder of commands that
+// its script finds first. srun does what the test says.
+func scripted(t *testing.T, srun string, cells ...Cell) (j *job, execute func(env ...string) (code int, out string)) {
+	t.Helper()
+	root, bin := t.TempDir(), t.TempDir()
+	drun, err := built.Path("drun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Request{Home: root, Bundle: &recipe.Bundle{Name: "x.star"}, Nodes: 1, Ranks: 1, Cells: cells,
+		Target: &Target{Name: "hpc", Kind: "slurm", Values: map[string]string{"folder": root, "drun": drun}}}
+	j = &job{Request: r, place: placeIn(root, "J", drun), runs: []Run{{"U", "run"}}}
+	if cells != nil {
+		j.runs = nil
+		for _, c := range cells {
+			j.runs = append(j.runs, Run{c.Info.UID, c.Info.Name})
+		}
+	}
+	if _, err := (machine{}).send(context.Background(), j.Folder, j.files(fill("slurm.sh", j)), "mkdir files"); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"srun": srun, "scontrol": "echo scontrol $@ >>" + root + "/told"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return j, func(env ...string) (int, string) {
+		cmd := exec.Command("sh", filepath.Join(j.Folder, "script"))
+		cmd.Env = append(append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "SLURM_JOB_ID=7"), env...)
+		out, _ := cmd.CombinedOutput()
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+}
+
+func content(path string) string {
+	text, _ := os.ReadFile(path)
+	return strings.TrimSpace(string(text))
+}
+
+// A job that was interrupted or lost a node is requeued, and has not ended; any other has, and leaves its exit code.
+func TestWhatIsRequeued(t *testing.T) {
+	for code, requeued := range map[string]bool{"0": false, "1": false, "2": false, "3": true, "5": false, "130": true, "137": false} {
+		j, execute := scripted(t, "exit "+code)
+		if got, out := execute(); got == 0 != (code == "0") {
+			t.Errorf("%s: the script ends with %d: %s", code, got, out)
+		}
+		left, told := content(j.Folder+"/exit"), content(j.Root()+"/told")
+		if requeued && (told != "scontrol requeue 7" || left != "") || !requeued && (told != "" || left != code) {
+			t.Errorf("%s: told %q, left %q", code, told, left)
+		}
+	}
+}
+
+// A run that begins again and again at the same step, and saves nothing, does not go on for ever.
+func TestNothingIsRequeuedForEver(t *testing.T) {
+	j, execute := scripted(t, "exit 130")
+	db, err := history.Open(j.RunHome)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	r, err := db.Begin(history.RunInfo{UID: "U", Recipe: "x.star", WorldSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	attempts := func(more int, from int64) {
+		for range more {
+			n++
+			if err := r.Write(&history.Batch{AttemptBegins: []history.AttemptBegin{{Attempt: n, Started: time.Now()}}, Supersedes: []history.Supersede{{Attempt: n, FromStep: &from}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	attempts(12, 7)
+	attempts(9, 8)
+	if code, out := execute(); code != 130 || content(j.Folder+"/exit") != "" {
+		t.Fatalf("after nine: %d, %q, %s", code, content(j.Folder+"/exit"), out)
+	}
+	attempts(1, 8)
+	if code, out := execute(); code != 130 || !strings.HasPrefix(content(j.Folder+"/exit"), "130 it has begun ten times") {
+		t.Errorf("after ten: %d, %q, %s", code, content(j.Folder+"/exit"), out)
+	}
+	if told := content(j.Root() + "/told"); told != "scontrol requeue 7" {
+		t.Errorf("told %q", told)
+	}
+}
+
+// Each cell of an array gets its own words, whatever these have.
+func TestCellsGetTheirWords(t *testing.T) {
+	values := []string{"a\nb", "it's $HOME", "2) ;;\nesac", ""}
+	var cells []Cell
+	for i, v := range values {
+		cells = append(cells, Cell{Args: []string{"-p", "say=" + v}, Info: history.RunInfo{UID: "U-" + string(rune('1'+i)), Name: "n" + string(rune('1'+i))}})
+	}
+	j, execute := scripted(t, `for a; do printf '<%s>' "$a"; done; exit 3`, cells...)
+	for i, v := range values {
+		n := string(rune('1' + i))
+		code, out := execute("SLURM_ARRAY_TASK_ID=" + n)
+		if want := "<--resume><auto><-p><say=" + v + "><--name><n" + n + ">"; code != 3 || !strings.Contains(out, want) {
+			t.Errorf("cell %s: %d, %s, want %s", n, code, out, want)
+		}
+	}
+	if told := content(j.Root() + "/told"); strings.Count(told, "scontrol requeue 7") != len(values) {
+		t.Errorf("told %q", told)
+	}
+}
