@@ -151,6 +151,7 @@ func TestSlurmSubmit(t *testing.T) {
 	}
 	target := regexp.MustCompile(`host = "[^"]*"`).ReplaceAllString(blocks[0], `host = "hpc"`)
 	target = regexp.MustCompile(`folder = "[^"]*"`).ReplaceAllString(target, `folder = "SHARED"`)
+	t.Setenv("SLURM_LIMIT", "600")
 	inSlurm(t, "slurm-submit.sh", map[string]string{"train.star": recipe[0], "targets.toml": target, "commands": blocks[1], "want": blocks[2], "sweep": blocks[3], "lines.sh": printed})
 }
 

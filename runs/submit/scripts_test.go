@@ -15,8 +15,8 @@ import (
 )
 
 // scripted is a job of a Slurm cluster that is reached from this machine, in a folder of its own, and a folder of commands that
-// its script finds first. srun does what the test says.
-func scripted(t *testing.T, srun string, cells ...Cell) (j *job, execute func(env ...string) (code int, out string)) {
+// its script finds first. srun and scontrol do what the test says.
+func scripted(t *testing.T, srun, scontrol string, cells ...Cell) (j *job, execute func(env ...string) (code int, out string)) {
 	t.Helper()
 	root, bin := t.TempDir(), t.TempDir()
 	drun, err := built.Path("drun")
@@ -35,7 +35,7 @@ func scripted(t *testing.T, srun string, cells ...Cell) (j *job, execute func(en
 	if _, err := (machine{}).send(context.Background(), j.Folder, j.files(fill("slurm.sh", j)), "mkdir files"); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"srun": srun, "scontrol": "echo scontrol $@ >>" + root + "/told"} {
+	for name, text := range map[string]string{"srun": srun, "scontrol": "echo scontrol $@ >>" + root + "/told; " + scontrol} {
 		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func content(path string) string {
 // A job that was interrupted or lost a node is requeued, and has not ended; any other has, and leaves its exit code.
 func TestWhatIsRequeued(t *testing.T) {
 	for code, requeued := range map[string]bool{"0": false, "1": false, "2": false, "3": true, "5": false, "130": true, "137": false} {
-		j, execute := scripted(t, "exit "+code)
+		j, execute := scripted(t, "exit "+code, "")
 		if got, out := execute(); got == 0 != (code == "0") {
 			t.Errorf("%s: the script ends with %d: %s", code, got, out)
 		}
@@ -67,9 +67,19 @@ func TestWhatIsRequeued(t *testing.T) {
 	}
 }
 
+// Slurm may have requeued a job itself, or may refuse to; only then it has ended.
+func TestRequeueThatFails(t *testing.T) {
+	for words, left := range map[string]string{"Job is pending execution for job 7": "", "Requested operation is presently disabled": "3"} {
+		j, execute := scripted(t, "exit 3", "echo '"+words+"' >&2; exit 1")
+		if code, out := execute(); code != 3 || content(j.Folder+"/exit") != left || left != "" && !strings.Contains(out, words) {
+			t.Errorf("%s: %d, left %q, %s", words, code, content(j.Folder+"/exit"), out)
+		}
+	}
+}
+
 // A run that begins again and again at the same step, and saves nothing, does not go on for ever.
 func TestNothingIsRequeuedForEver(t *testing.T) {
-	j, execute := scripted(t, "exit 130")
+	j, execute := scripted(t, "exit 130", "")
 	db, err := history.Open(j.RunHome)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +119,7 @@ func TestCellsGetTheirWords(t *testing.T) {
 	for i, v := range values {
 		cells = append(cells, Cell{Args: []string{"-p", "say=" + v}, Info: history.RunInfo{UID: "U-" + string(rune('1'+i)), Name: "n" + string(rune('1'+i))}})
 	}
-	j, execute := scripted(t, `for a; do printf '<%s>' "$a"; done; exit 3`, cells...)
+	j, execute := scripted(t, `for a; do printf '<%s>' "$a"; done; exit 3`, "", cells...)
 	for i, v := range values {
 		n := string(rune('1' + i))
 		code, out := execute("SLURM_ARRAY_TASK_ID=" + n)

@@ -22,6 +22,8 @@ srun --kill-on-bad-exit=0 --cpus-per-task={{.CPUs}} {{template "drun" .}}
 if [ $code = 130 ] || [ $code = 3 ]; then # it was to end before its time, or lost a node: it goes on from its checkpoint
     same=$({{sh .Program}} sql "{{.Stuck}}" | tail -n 1)
     [ "$same" != 1 ] || over $code "it has begun ten times from the same checkpoint, or from none: more --time, or a recipe that saves when run.should_stop() says so"
-    scontrol requeue "$SLURM_JOB_ID" && exit $code
+    why=$(scontrol requeue "$SLURM_JOB_ID" 2>&1) && exit $code
+    case $why in *"pending execution"*) exit $code ;; esac # Slurm has done so itself, since a node failed
+    echo "$why" >&2
 fi
 over $code
