@@ -9,7 +9,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"drun/history"
 	"drun/internal/programs"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -314,5 +316,85 @@ pod 1; wait $! || { cat pod1; exit 1; }
 wait $zero || { cat pod0; exit 1; }
 `, examples, strings.Join(args, " "))})
 		})
+	}
+}
+
+// Every status is the same word wherever it is shown: for a job and its run, as a table, as JSON, in --where, in SQLite and in
+// the documentation.
+func TestStatusesAreTheSameWords(t *testing.T) {
+	drun, err := programs.Path("drun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	prints := func(args ...string) string {
+		out, err := exec.Command(drun, append(args, "--home", home)...).Output()
+		if err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		return string(out)
+	}
+	db, err := history.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for i, s := range history.Statuses() {
+		uid := fmt.Sprint("U", i)
+		id, _, err := db.Enqueue(history.RunInfo{UID: uid, Name: fmt.Sprint("run", i), Recipe: "x.star", WorldSize: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &history.Job{Run: id, UID: uid, Target: "t", Handle: fmt.Sprint("n", i), Spec: `{"target": {"name": "t", "kind": "slurm", "values": {"host": "none"}}}`, Submitted: time.Now()}
+		if err := db.AddJob(j); err != nil {
+			t.Fatal(err)
+		}
+		j.State = s
+		if err := db.SetJob(j); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { // drun jobs has them followed until all have ended
+			j.State = history.Lost
+			if err := db.SetJob(j); err != nil {
+				t.Error(err)
+			}
+		}()
+		if s == history.Running {
+			if _, err := db.Begin(history.RunInfo{Name: "begun", Recipe: "x.star", WorldSize: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Setenv("DRUN_SSH", "false")
+	tables, texts := "", prints("jobs", "--help")
+	for _, page := range []string{"history-tables.md", "schedulers.md"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables += string(text)
+	}
+	runs, jobs := prints("runs"), prints("jobs")
+	runsJSON, jobsJSON := prints("runs", "--json"), prints("jobs", "--json")
+	for _, s := range history.Statuses() {
+		word := string(s)
+		for what, is := range map[string]bool{
+			"drun runs":          regexp.MustCompile(`(?m)^\d+ +\S+ +` + word + ` `).MatchString(runs),
+			"drun runs --json":   strings.Contains(runsJSON, `"status": "`+word+`"`),
+			"drun runs --where":  strings.Contains(prints("runs", "--where", `status == "`+word+`"`, "--columns", "status"), word+"\n"),
+			"drun sql":           strings.Contains(prints("sql", "select status from runs where status = '"+word+"'"), word+"\n"),
+			"drun jobs":          regexp.MustCompile(`(?m)^t:n\d +` + word + ` `).MatchString(jobs),
+			"drun jobs --json":   strings.Contains(jobsJSON, `"state": "`+word+`"`),
+			"the jobs in SQLite": strings.Contains(prints("sql", "select state from jobs where state = '"+word+"'"), word+"\n"),
+			"drun jobs --help":   strings.Contains(texts, word),
+			"the documentation":  strings.Contains(tables, "`"+word+"`"),
+		} {
+			if !is {
+				t.Errorf("%s does not have %q", what, word)
+			}
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s\n%s%s", runs, jobs, prints("sql", "select id, status from runs"))
 	}
 }

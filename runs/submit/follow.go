@@ -129,7 +129,7 @@ func (f *Follower) follow(ctx context.Context) (err error) {
 		if len(jobs) == 0 {
 			return nil
 		}
-		groups := map[string][]*history.Job{}
+		groups, wake := map[string][]*history.Job{}, time.Now().Add(pollLast)
 		for _, j := range jobs {
 			s := specOf(j)
 			switch {
@@ -137,16 +137,15 @@ func (f *Follower) follow(ctx context.Context) (err error) {
 				key := fmt.Sprint(s.Target.Kind, " ", j.Target, " ", s.Target.Get("host"), " ", s.Home, " ", s.Server)
 				groups[key] = append(groups[key], j)
 			case left[j.ID]: // also before the jobs were read
-				j.State, j.Reason = history.Lost, "drun submit ended before the scheduler had taken it"
+				j.State, j.Reason, wake = history.Lost, "drun submit ended before the scheduler had taken it", time.Time{}
 				try.Ok(db.SetJob(j))
 			default:
 				if release := try.To(handing(f.Home, j.UID)); release != nil {
 					release()
-					left[j.ID] = true
+					left[j.ID], wake = true, time.Time{}
 				}
 			}
 		}
-		wake := time.Now().Add(pollLast)
 		for key, group := range groups {
 			a := targets[key]
 			if a == nil {

@@ -2,6 +2,7 @@ package submit
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -129,5 +130,52 @@ func TestCellsGetTheirWords(t *testing.T) {
 	}
 	if told := content(j.Root() + "/told"); strings.Count(told, "scontrol requeue 7") != len(values) {
 		t.Errorf("told %q", told)
+	}
+}
+
+// What has become of a job is read of the exit code that it has left, then of squeue, scontrol and accounting.
+func TestWhoIsBelieved(t *testing.T) {
+	bin := t.TempDir()
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	say := func(program, text string, code int) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(bin, program), fmt.Appendf(nil, "#!/bin/sh\ncat <<'EOF'\n%s\nEOF\nexit %d\n", text, code), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const scontrol = "JobId=7 JobName=x JobState=%s Reason=%s Dependency=(null) NodeList=n%d BatchHost=n1"
+	for _, c := range []struct {
+		exit, squeue, scontrol, sacct string
+		want                          history.Status // "": it is not known
+		says                          string
+	}{
+		{exit: "0", squeue: "7|COMPLETED|None|n1", want: history.Done},
+		{exit: "0", squeue: "7|FAILED|NonZeroExitCode|n1", want: history.Done},
+		{exit: "2 n1: no disk", squeue: "7|COMPLETED|None|n1", want: history.Failed, says: "exit code 2: n1: no disk"},
+		{exit: "1", want: history.Failed, says: "exit code 1"},
+		{squeue: "7|RUNNING|None|n1", scontrol: fmt.Sprintf(scontrol, "CANCELLED", "None", 1), want: history.Running, says: "on n1"},
+		{squeue: "17|RUNNING|None|n1", scontrol: fmt.Sprintf(scontrol, "TIMEOUT", "TimeLimit", 2), want: history.Interrupted, says: "--time"},
+		{squeue: "7_1|RUNNING|None|n1", sacct: "7|CANCELLED by 0|n3", want: history.Cancelled, says: "by scancel"},
+		{sacct: "7|OUT_OF_MEMORY|n3", scontrol: fmt.Sprintf(scontrol, "COMPLETED", "None", 1), want: history.Done, says: "on n1"},
+		{squeue: "8|RUNNING|None|n1"},
+	} {
+		folder := t.TempDir()
+		if c.exit != "" {
+			if err := os.WriteFile(folder+"/exit", []byte(c.exit+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say("squeue", c.squeue, 0)
+		say("scontrol", c.scontrol, map[bool]int{true: 1}[c.scontrol == ""])
+		say("sacct", c.sacct, 0)
+		j := &history.Job{ID: 1, Handle: "7", Spec: spec{Folder: folder}.text()}
+		states, err := slurm{}.states(context.Background(), []*history.Job{j})
+		if s := states[1]; err != nil || s.Status != c.want || !strings.Contains(s.Reason, c.says) {
+			t.Errorf("%+v: %v, %s, %q", c, err, s.Status, s.Reason)
+		}
+	}
+	say("squeue", "slurm_load_jobs error: Unable to contact slurm controller", 1)
+	if states, err := (slurm{}).states(context.Background(), []*history.Job{{ID: 1, Handle: "7"}}); err == nil {
+		t.Errorf("squeue fails: %v", states)
 	}
 }

@@ -1,6 +1,7 @@
 package submit
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -196,73 +197,176 @@ func TestJobSetStates(t *testing.T) {
 	}
 }
 
-// A job that its scheduler does not know is told so, and is lost only after a while; what is not known for other reasons keeps
-// its state.
-func TestLostOnlyAfterAWhile(t *testing.T) {
-	home := t.TempDir()
+// entered is a home with a job whose run has not begun, and hear, which has a follower hear of a target and returns the job then.
+func entered(t *testing.T) (home string, db *history.DB, job func() *history.Job, hear func(r answer, failing time.Duration) *history.Job) {
+	t.Helper()
+	home = t.TempDir()
 	db, err := history.Open(home)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
-	id, name, err := db.Enqueue(history.RunInfo{UID: "U", Recipe: "x.star", WorldSize: 1})
+	t.Cleanup(func() { db.Close() })
+	id, _, err := db.Enqueue(history.RunInfo{UID: "U", Recipe: "x.star", WorldSize: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &history.Job{Run: id, UID: "U", Target: "hpc", Handle: "7", Spec: spec{Target: Target{Name: "hpc", Kind: "slurm"}}.text(), Submitted: time.Now()}
-	if err := db.AddJob(j); err != nil {
+	err = db.AddJob(&history.Job{Run: id, UID: "U", Target: "hpc", Handle: "7", Spec: spec{Target: Target{Name: "hpc", Kind: "slurm", Values: map[string]string{"host": "none"}}}.text(), Submitted: time.Now()})
+	if err != nil {
 		t.Fatal(err)
 	}
-	f, a := &Follower{Home: home}, &asked{}
-	hear := func(r answer) *history.Job {
+	job = func() *history.Job {
 		t.Helper()
-		jobs, err := db.Jobs(false)
-		if err != nil || len(jobs) != 1 {
-			t.Fatalf("%d jobs, %v", len(jobs), err)
-		}
-		r.jobs = jobs
-		r.from = a
-		if err := f.told(db, r); err != nil {
-			t.Fatal(err)
-		}
 		all, err := db.Jobs(true)
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%d jobs, %v", len(all), err)
 		}
 		return all[0]
 	}
-	states := func(s State) answer { return answer{states: map[int64]State{j.ID: s}} }
-	if got := hear(states(State{Status: history.Running, Reason: "on n1"})); got.State != history.Running || got.Reason != "on n1" {
-		t.Errorf("%s, %s", got.State, got.Reason)
+	return home, db, job, func(r answer, failing time.Duration) *history.Job {
+		t.Helper()
+		r.jobs, r.from = []*history.Job{job()}, &asked{}
+		if failing > 0 {
+			r.from.failing = time.Now().Add(-failing)
+		}
+		if err := (&Follower{Home: home}).told(db, r); err != nil {
+			t.Fatal(err)
+		}
+		return job()
 	}
-	if got := hear(answer{err: &UnreachableError{"login", "no route", ""}}); got.State != history.Running || !strings.Contains(got.Reason, "login cannot be reached: no route") {
-		t.Errorf("unreachable: %s, %s", got.State, got.Reason)
+}
+
+func said(s State) answer { return answer{states: map[int64]State{1: s}} }
+
+// A job that its scheduler does not know is told so, and is lost only after a while; what is not known for other reasons keeps
+// its state.
+func TestLostOnlyAfterAWhile(t *testing.T) {
+	_, db, job, hear := entered(t)
+	nothing := answer{states: map[int64]State{}}
+	for _, step := range []struct {
+		r    answer
+		want history.Status
+		says string
+	}{
+		{said(State{Status: history.Running, Reason: "on n1"}), history.Running, "on n1"},
+		{answer{err: &UnreachableError{"login", "no route", ""}}, history.Running, "login cannot be reached: no route"},
+		{nothing, history.Running, "does not know it at the moment"},
+		{nothing, history.Running, "does not know it at the moment"},
+		{said(State{Status: history.Pending, Reason: "others come first"}), history.Pending, again + "others come first"},
+		{said(State{Status: history.Pending, Reason: "no nodes"}), history.Pending, again + "no nodes"},
+	} {
+		if got := hear(step.r, 0); got.State != step.want || !strings.Contains(got.Reason, step.says) {
+			t.Errorf("%+v: %s, %s", step, got.State, got.Reason)
+		}
 	}
-	if got := hear(answer{states: map[int64]State{}}); got.State != history.Running || !strings.Contains(got.Reason, "does not know it at the moment") {
-		t.Errorf("missing once: %s, %s", got.State, got.Reason)
+	miss := func(ago time.Duration) {
+		j := job()
+		s, past := specOf(j), time.Now().Add(-ago)
+		s.Missed = &past
+		j.Spec = s.text()
+		if err := db.SetJob(j); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if got := hear(answer{states: map[int64]State{}}); got.State != history.Running {
-		t.Errorf("missing for a moment: %s", got.State)
+	miss(lostAfter + time.Second)
+	hear(said(State{Status: history.Running}), 0)
+	if got := hear(nothing, 0); got.State != history.Running {
+		t.Errorf("known meanwhile: %s", got.State)
 	}
-	if got := hear(states(State{Status: history.Pending, Reason: "others come first"})); got.State != history.Pending || !strings.HasPrefix(got.Reason, again) {
-		t.Errorf("again: %s, %s", got.State, got.Reason)
+	miss(lostAfter - 10*time.Second)
+	if got := hear(nothing, 0); got.State != history.Running {
+		t.Errorf("missing for less: %s", got.State)
 	}
-	hear(answer{states: map[int64]State{}})
-	jobs, err := db.Jobs(false)
-	if err != nil {
+	miss(lostAfter + time.Second)
+	if got := hear(nothing, 0); got.State != history.Lost || got.Ended == nil || got.RunStatus != history.Lost {
+		t.Errorf("missing for long: %s, its run %s", got.State, got.RunStatus)
+	}
+}
+
+// A target that does not answer is waited for, for a week; the run of a job that has ended is, too, or less if the job was to end.
+func TestTargetThatDoesNotAnswer(t *testing.T) {
+	unreachable := answer{err: &UnreachableError{"login", "no route", ""}}
+	over := said(State{Status: history.Done})
+	over.pulled = unreachable.err
+	for _, c := range []struct {
+		r       answer
+		asked   bool
+		failing time.Duration
+		want    history.Status
+		says    string
+	}{
+		{unreachable, false, time.Hour, history.Pending, "not known since"},
+		{unreachable, true, time.Hour, history.Pending, "not known since"},
+		{unreachable, false, goneAfter + time.Second, history.Lost, "its target has not answered since"},
+		{over, false, time.Hour, history.Pending, "its run is not here yet"},
+		{over, true, lostAfter - 10*time.Second, history.Pending, "its run is not here yet"},
+		{over, true, lostAfter + time.Second, history.Done, ""},
+		{over, false, goneAfter + time.Second, history.Done, ""},
+	} {
+		_, db, _, hear := entered(t)
+		if c.asked {
+			if err := db.AskEnd(1, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := hear(c.r, c.failing); got.State != c.want || !strings.Contains(got.Reason, c.says) {
+			t.Errorf("%+v: %s, %q", c, got.State, got.Reason)
+		}
+	}
+}
+
+// Whoever has asked for the end of a job is told that it was so; if nobody could be asked, the job goes on.
+func TestWhoHasEndedIt(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		_, db, _, hear := entered(t)
+		if err := db.AskEnd(1, asked); err != nil {
+			t.Fatal(err)
+		}
+		if got := hear(said(State{Status: history.Cancelled, Reason: "by scancel"}), 0); got.Reason != map[bool]string{true: byDrun, false: "by scancel"}[asked] {
+			t.Errorf("asked %v: %s", asked, got.Reason)
+		}
+	}
+	t.Setenv("DRUN_SSH", "false")
+	home, db, job, _ := entered(t)
+	if err := Cancel(context.Background(), db, home, job()); err == nil || job().Asked != nil {
+		t.Errorf("%v, asked %v", err, job().Asked)
+	}
+}
+
+// A job whose submitter is gone before a scheduler had it is lost, and not while it is handed over, however long that takes.
+func TestSubmitterThatIsGone(t *testing.T) {
+	home, db, job, _ := entered(t)
+	j := job()
+	j.Handle = ""
+	if err := db.SetJob(j); err != nil {
 		t.Fatal(err)
 	}
-	s, past := specOf(jobs[0]), time.Now().Add(-lostAfter-time.Second)
-	s.Missed = &past
-	jobs[0].Spec = s.text()
-	if err := db.SetJob(jobs[0]); err != nil {
+	release, err := handing(home, "U")
+	if err != nil || release == nil {
 		t.Fatal(err)
 	}
-	if got := hear(answer{states: map[int64]State{}}); got.State != history.Lost || got.Ended == nil {
-		t.Errorf("missing for long: %s", got.State)
+	if err := os.Mkdir(filepath.Join(home, "jobs"), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	found, err := db.Summaries([]int64{id})
-	if err != nil || found[0].Status != history.Lost || found[0].Name != name {
-		t.Errorf("its run: %v, %v", found, err)
+	ended := make(chan error)
+	go func() { ended <- (&Follower{Home: home}).Run(t.Context()) }()
+	looks := func() { // it has looked once it has removed the file
+		Wake(home)
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(wakeFile(home)); err != nil {
+				return
+			}
+		}
+		t.Fatal("it does not look")
+	}
+	for range 3 {
+		looks()
+	}
+	if got := job(); got.State != history.Pending {
+		t.Errorf("while it is handed over: %s, %s", got.State, got.Reason)
+	}
+	release()
+	looks()
+	if err := <-ended; err != nil || job().State != history.Lost {
+		t.Errorf("%v, %s", err, job().State)
 	}
 }
