@@ -51,7 +51,7 @@ func newRun() *cobra.Command {
 			file, own := try.To2(submit.ReadFile(o.Recipe))
 			if file != nil {
 				o.Capture(&file.Bundle)
-				o.UID, o.Sweep, o.Name = own.UID, file.Sweep, cmp.Or(o.Name, own.Name)
+				o.UID, o.Sweep, o.Name, o.Filed = own.UID, file.Sweep, cmp.Or(o.Name, own.Name), file.Filed
 			}
 			o.LogFiles = try.To(logs.files())
 			if join.launched {

@@ -171,6 +171,7 @@ func TestSlurmAccounting(t *testing.T) {
 // Nodes that lack a disk, and nodes that die: the run goes on elsewhere with the same bits.
 func TestSlurmNodes(t *testing.T) {
 	t.Setenv("SLURMD_TIMEOUT", "10")
+	t.Setenv("SLURM_LIMIT", "600")
 	inSlurm(t, "slurm-nodes.sh", nil)
 }
 

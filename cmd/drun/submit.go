@@ -154,7 +154,7 @@ func (s *submission) request(cmd *cobra.Command, target, name string) (r *submit
 		}
 		return ""
 	}
-	r = &submit.Request{Home: homeOf(cmd), Version: version(), Target: t, Copies: s.copies, Files: map[string][]byte{}, Nodes: 1, Grace: defaultGrace}
+	r = &submit.Request{Home: homeOf(cmd), Version: version(), Target: t, Copies: s.copies, Nodes: 1, Grace: defaultGrace}
 	if text := get("nnodes"); text != "1" && text != "" {
 		least, most, err := rendezvous.ParseNodes(text)
 		if err != nil || least > 0 {
@@ -187,21 +187,19 @@ func (s *submission) request(cmd *cobra.Command, target, name string) (r *submit
 	if err := s.arguments(cmd, r); err != nil {
 		return nil, err
 	}
-	o := run.Options{Recipe: name}
 	r.Bundle = try.To(recipe.Read(name))
-	o.Capture(r.Bundle)
-	o.Params = nil
+	try.Ok(looksRight(cmd, r.Bundle, r.Nodes*r.Ranks > 1))
+	var params []string
 	for _, g := range s.given {
-		if g[0] == "param" {
-			o.Params = append(o.Params, g[1])
+		switch g[0] {
+		case "param":
+			params = append(params, g[1])
+		case "params":
+			r.Filed = try.To(readParams(g[1]))
 		}
 	}
-	if file := get("params"); file != "" {
-		o.Filed = try.To(readParams(file))
-	}
-	try.Ok(looksRight(cmd, r.Bundle, r.Nodes*r.Ranks > 1))
 	if f.Lookup("jobs") == nil { // a sweep checks each of its cells
-		try.Ok(run.CheckParams(o))
+		try.Ok(run.CheckParams(r.Bundle, r.Filed, params))
 	}
 	seed, _ := strconv.ParseInt(get("seed"), 10, 64)
 	r.Info = history.RunInfo{Recipe: r.Bundle.Name, Project: string(r.Bundle.Project), WorldSize: r.Nodes * r.Ranks, Backend: cmp.Or(get("backend"), "shm"), Seed: seed, Threads: max(r.Threads, 1), Deterministic: true,
@@ -238,7 +236,7 @@ func (s *submission) arguments(cmd *cobra.Command, r *submit.Request) error {
 	for _, g := range s.given {
 		flag, text := g[0], g[1]
 		switch flag {
-		case "name", "nnodes":
+		case "name", "nnodes", "params":
 			continue // the job has them otherwise
 		case "server":
 			if r.Target.Kind == "kubernetes" {
@@ -246,14 +244,6 @@ func (s *submission) arguments(cmd *cobra.Command, r *submit.Request) error {
 			}
 		case "threads":
 			threads = true
-		case "params":
-			content, err := readSmall(text)
-			if err != nil {
-				return usage("", "--params %s: %v", text, err)
-			}
-			file := "params" + strings.ToLower(filepath.Ext(text))
-			r.Files[file] = content
-			text = submit.InJob + file
 		case "data", "plugin-dir":
 			if away && !filepath.IsAbs(text) {
 				return usage("--copy takes files of the recipe's folder along", "--%s %s: give the folder's whole path on %s", flag, text, r.Target.Name)

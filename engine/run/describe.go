@@ -93,13 +93,9 @@ func declare(bundle *recipe.Bundle, params []engine.Param) (*engine.Declared, er
 	}
 }
 
-// CheckParams reports whether the recipe takes the parameters of the options, as its top level declares them.
-func CheckParams(o Options) (err error) {
+// CheckParams reports whether a recipe takes parameters, those of a file and others, as its top level declares them.
+func CheckParams(b *recipe.Bundle, filed []engine.Param, others []string) (err error) {
 	defer try.Caught(&err)
-	if o.read == nil {
-		try.Ok(o.Read())
-	}
-	try.Ok(o.read.Check())
-	try.To(declare(o.read, try.To(parseParams(o.Filed, o.Params))))
+	try.To(declare(b, try.To(parseParams(filed, others))))
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 
+	"drun/engine"
 	"drun/engine/recipe"
 	"drun/history/records"
 	"drun/internal/exit"
@@ -24,18 +25,19 @@ type File struct {
 	Version  int
 	Bundle   recipe.Bundle // Dir: there, in which the recipe finds its data
 	Contents [][]byte      // of its sources
-	Runs     []Run         // one, or the cells of a sweep
+	Filed    []engine.Param
+	Runs     []Run // one, or the cells of a sweep
 	Sweep    *records.Sweep
 }
 
 // Run is what a run is called.
 type Run struct{ UID, Name string }
 
-const fileVersion = 2
+const fileVersion = 3
 
 // file is the job's file, as text.
 func (j *job) file() []byte {
-	f := &File{Version: fileVersion, Bundle: *j.Bundle, Runs: j.runs, Sweep: j.Info.Sweep}
+	f := &File{Version: fileVersion, Bundle: *j.Bundle, Filed: j.Filed, Runs: j.runs, Sweep: j.Info.Sweep}
 	if !Here(j.Target) {
 		f.Bundle.Dir = j.Dir
 	}

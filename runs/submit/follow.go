@@ -80,20 +80,10 @@ func (f *Follower) Run(ctx context.Context) error {
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		if again, err := unfinished(f.Home); !again { // one may have come meanwhile
-			return err
+		if _, err := os.Stat(wakeFile(f.Home)); err != nil { // else one has come meanwhile
+			return nil
 		}
 	}
-}
-
-func unfinished(home string) (bool, error) {
-	db, err := history.OpenReadOnly(home)
-	if err != nil {
-		return false, err
-	}
-	defer db.Close()
-	jobs, err := db.Jobs(false)
-	return len(jobs) > 0, err
 }
 
 // asked is what is known of a target from asking it.

@@ -72,14 +72,7 @@ func (p pods) PodArguments() []string {
 	return args
 }
 
-// Config is the content of the ConfigMap.
-func (p pods) Config() map[string]string {
-	files := map[string]string{"job.json": string(p.file())}
-	for name, content := range p.Files {
-		files[name] = string(content)
-	}
-	return files
-}
+func (p pods) Config() string { return string(p.file()) }
 
 func (kubernetes) text(j *job) string {
 	shown := *j.Request

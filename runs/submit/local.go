@@ -153,15 +153,11 @@ func (local) cancel(_ context.Context, j *history.Job) error {
 }
 
 func (local) logs(_ context.Context, j *history.Job, to io.Writer) error {
-	f, err := os.Open(specOf(j).of("output"))
+	text, err := os.ReadFile(specOf(j).of("output"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(to, f)
+	_, _ = to.Write(text)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"drun/engine/launch"
+	"drun/history"
 	"drun/internal/try"
 )
 
@@ -23,7 +24,8 @@ var scripts embed.FS
 
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"sh": words,
+		"sh":   words,
+		"exit": func(j *history.Job) string { return specOf(j).of("exit") },
 		"json": func(v any) (string, error) { // which YAML contains
 			text, err := json.Marshal(v)
 			return string(text), err
@@ -99,10 +101,7 @@ func (j *job) Stuck() string {
 
 // Arguments are those of drun run. The name of a sweep's cell is among the flags of the cell.
 func (j *job) Arguments() []string {
-	args := []string{"run", j.Bundle.Name}
-	for _, arg := range j.Args {
-		args = append(args, strings.ReplaceAll(arg, InJob, j.Folder+"/"))
-	}
+	args := append([]string{"run", j.Bundle.Name}, j.Args...)
 	if !slices.ContainsFunc(j.Args, func(arg string) bool { return strings.HasPrefix(arg, "--resume=") }) {
 		args = append(args, "--resume", "auto") // a job that is started again goes on from its own checkpoints in any case
 	}

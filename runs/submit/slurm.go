@@ -164,11 +164,7 @@ func refused(words string) error {
 // states asks for all jobs at once.
 func (s slurm) states(ctx context.Context, jobs []*history.Job) (_ map[int64]State, err error) {
 	defer try.Caught(&err)
-	var asked []struct{ Handle, Exit string }
-	for _, j := range jobs {
-		asked = append(asked, struct{ Handle, Exit string }{j.Handle, specOf(j).of("exit")})
-	}
-	found, known, left := pairs(try.To(s.at.run(ctx, fill("slurm-states.sh", asked), nil))), map[string]State{}, map[string]string{}
+	found, known, left := pairs(try.To(s.at.run(ctx, fill("slurm-states.sh", jobs), nil))), map[string]State{}, map[string]string{}
 	for _, line := range found["state"] {
 		if f := strings.SplitN(line, "|", 4); len(f) == 4 {
 			known[f[0]] = slurmState(f[1], f[2], f[3])

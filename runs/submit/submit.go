@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"drun/engine"
 	"drun/engine/recipe"
 	"drun/history"
 	"drun/internal/exit"
@@ -32,7 +33,8 @@ type Request struct {
 	Version string // of drun
 	Target  *Target
 	Bundle  *recipe.Bundle
-	Args    []string // flags of drun run, as words; InJob begins the name of one of Files
+	Args    []string       // flags of drun run, as words
+	Filed   []engine.Param // of a file of parameters
 	Nodes   int
 	Ranks   int // of each node
 	Threads int // of each rank; 0: as many as there are cores for
@@ -40,13 +42,12 @@ type Request struct {
 	Info    history.RunInfo // of its run, as far as it is known; Name "": one is made up
 	Cells   []Cell          // nil: one run
 	AtOnce  int             // cells at a time; 0: all
-	Files   map[string][]byte
-	Copies  []string // files and folders of the recipe's folder that go along
-	Data    []string // folders that must be there
-	Sums    []byte   // of files there, as sha256sum prints them
-	Plugins []string // programs of backends that go along
-	Server  string   // of the team, which a run in pods follows to; "": none
-	Token   string   // for the server
+	Copies  []string        // files and folders of the recipe's folder that go along
+	Data    []string        // folders that must be there
+	Sums    []byte          // of files there, as sha256sum prints them
+	Plugins []string        // programs of backends that go along
+	Server  string          // of the team, which a run in pods follows to; "": none
+	Token   string          // for the server
 }
 
 // Cell is a run of a sweep.
@@ -55,9 +56,6 @@ type Cell struct {
 	Key  string // the same for the cell whenever the sweep is repeated
 	Info history.RunInfo
 }
-
-// InJob begins a word of Request.Args that names one of its Files.
-const InJob = "{job}/"
 
 // spec is what a job's row keeps for later.
 type spec struct {
@@ -252,15 +250,12 @@ func (r *Request) CPUs() int {
 
 // files are those of the job's folder, but for copies of data.
 func (j *job) files(script string) []packed {
-	list := []packed{{name: "job.json", content: j.file()}, {name: "script", content: []byte(script), mode: 0o700}, {name: "data.sums", content: j.Sums}}
-	for name, content := range j.Files {
-		list = append(list, packed{name: name, content: content})
-	}
 	var cells strings.Builder
 	for i, c := range j.Cells {
 		fmt.Fprintf(&cells, "%d) set -- %s ;;\n", i+1, words(c.Args, "--name", j.runs[i].Name))
 	}
-	return append(list, packed{name: "cells", content: []byte("case $DRUN_JOB_CELL in\n" + cells.String() + "esac\n")})
+	return []packed{{name: "job.json", content: j.file()}, {name: "script", content: []byte(script), mode: 0o700}, {name: "data.sums", content: j.Sums},
+		{name: "cells", content: []byte("case $DRUN_JOB_CELL in\n" + cells.String() + "esac\n")}}
 }
 
 // failure is the word with which a script has said why it failed, and what it has printed besides; "": it has not failed so.

@@ -37,12 +37,13 @@ type Key struct {
 	List        bool
 	form        string // a regular expression
 	want        string // what the form asks for
+	needed      string // the kind of target, or the other setting, that cannot be without it
 }
 
 // Keys lists what a target may have besides its kind.
 var Keys = []Key{
 	{Name: "host", Kinds: "slurm", Usage: "the login node, as ssh takes it; without it, this machine is one", form: word, want: "a name without spaces"},
-	{Name: "folder", Kinds: "slurm", Usage: "where drun keeps jobs, their history and itself, on a disk that the login node and the nodes share", form: `^(/|~/?)[^'\n]*$`, want: "an absolute path, or one that begins with ~/"},
+	{Name: "folder", Kinds: "slurm", Usage: "where drun keeps jobs, their history and itself, on a disk that the login node and the nodes share", form: `^(/|~/?)[^'\n]*$`, want: "an absolute path, or one that begins with ~/", needed: "host"},
 	{Name: "drun", Kinds: "slurm", Usage: "a drun that is there already, instead of a copy of this one", form: `^/[^'\n]+$`, want: "an absolute path"},
 	{Name: "setup", Kinds: "slurm", Usage: "lines of shell that the job begins with, as module load", form: `(?s).*`, want: "a text"},
 	{Name: "account", Kinds: "slurm", Usage: "account that is charged", Flag: true, form: word, want: "a name without spaces"},
@@ -52,9 +53,9 @@ var Keys = []Key{
 	{Name: "time", Kinds: "slurm", Usage: "time limit, as 4:00:00 or 2-00:00:00; the run is saved, and goes on in a job of the same length", Flag: true, form: `^[0-9]+(-[0-9]+)?(:[0-9]+){0,2}$`, want: "a time such as 4:00:00"},
 	{Name: "context", Kinds: "kubernetes", Usage: "context of kubectl's configuration", form: word, want: "a name without spaces"},
 	{Name: "namespace", Kinds: "kubernetes", Usage: "namespace", Flag: true, form: name, want: "a name of small letters, digits and -"},
-	{Name: "image", Kinds: "kubernetes", Usage: "container image with drun", Flag: true, form: word, want: "an image"},
+	{Name: "image", Kinds: "kubernetes", Usage: "container image with drun", Flag: true, form: word, want: "an image", needed: "kubernetes"},
 	{Name: "queue", Kinds: "kubernetes", Usage: "local queue of Kueue", Flag: true, form: name, want: "a name of small letters, digits and -"},
-	{Name: "volumes", Kinds: "kubernetes", List: true, Usage: "claims and where they are mounted, as drun:/drun; the first has drun's home", form: `^[a-z0-9][a-z0-9.-]*:/[^'\n]*$`, want: "CLAIM:/PATH"},
+	{Name: "volumes", Kinds: "kubernetes", List: true, Usage: "claims and where they are mounted, as drun:/drun; the first has drun's home", form: `^[a-z0-9][a-z0-9.-]*:/[^'\n]*$`, want: "CLAIM:/PATH", needed: "kubernetes"},
 	{Name: "cpus", Kinds: "slurm kubernetes local", Usage: "cores of each node that the run takes (default: one a rank, or --threads)", Flag: true, form: number, want: "a whole number from 1"},
 	{Name: "gpus", Kinds: "slurm kubernetes", Usage: "GPUs of each node", Flag: true, form: `^([a-z0-9_-]+:)?[1-9][0-9]{0,4}$`, want: "a whole number from 1, or TYPE:NUMBER"},
 	{Name: "memory", Kinds: "slurm kubernetes local", Usage: "memory of each node, as 16G", Flag: true, form: `^[1-9][0-9]{0,9}[KMGT]$`, want: "a size such as 16G"},
@@ -121,20 +122,29 @@ func (t *Target) Set(key, value string) error {
 }
 
 // set changes a setting, and returns what is wrong with it; "": nothing.
-func (t *Target) set(key string, values ...any) (problem string) {
-	k, known := keyOf(key), []string{}
-	for _, k := range Keys {
-		if slices.Contains(strings.Fields(k.Kinds), t.Kind) {
-			known = append(known, k.Name)
+func (t *Target) set(key string, value any) (problem string) {
+	var k *Key
+	known, texts := []string{}, []string{}
+	for i, each := range Keys {
+		if !slices.Contains(strings.Fields(each.Kinds), t.Kind) {
+			continue
+		}
+		if known = append(known, each.Name); each.Name == key {
+			k = &Keys[i]
 		}
 	}
-	if near := spelling.Nearest(key, known); !slices.Contains(known, key) && near != "" {
+	list, is := value.([]any)
+	switch near := spelling.Nearest(key, known); {
+	case k == nil && near != "":
 		return fmt.Sprintf("%s: did you mean %s?", key, near)
-	} else if !slices.Contains(known, key) {
+	case k == nil:
 		return fmt.Sprintf("%s: a target of the kind %s has %s", key, t.Kind, strings.Join(known, ", "))
+	case is != k.List:
+		return fmt.Sprintf("%s: want %s", key, map[bool]string{true: `a list, as ["…"]`, false: "one text in quotes, not a list"}[k.List])
+	case !is:
+		list = []any{value}
 	}
-	var texts []string
-	for _, v := range values {
+	for _, v := range list {
 		text, is := v.(string)
 		if n, number := v.(int64); number {
 			text, is = strconv.FormatInt(n, 10), true
@@ -149,15 +159,6 @@ func (t *Target) set(key string, values ...any) (problem string) {
 	}
 	t.Values[key] = strings.Join(texts, "\n")
 	return ""
-}
-
-func keyOf(name string) *Key {
-	for i := range Keys {
-		if Keys[i].Name == name {
-			return &Keys[i]
-		}
-	}
-	return nil
 }
 
 // TargetsFile is where the file of targets is: $DRUN_TARGETS, or targets.toml in drun's folder of the user's configuration.
@@ -217,23 +218,15 @@ func (t *Target) read(section any) (key, problem string) {
 		return "kind", fmt.Sprintf("%s wants kind = %q, %q or %q, not %q", t.Name, kinds[0], kinds[1], kinds[2], t.Kind)
 	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		list, is := values[key].([]any)
-		if !is {
-			list = []any{values[key]}
-		}
-		if k := keyOf(key); k != nil && is != k.List {
-			return key, fmt.Sprintf("%s: want %s", key, map[bool]string{true: `a list, as ["…"]`, false: "one text in quotes, not a list"}[k.List])
-		}
-		if key == "kind" {
-			continue
-		}
-		if problem := t.set(key, list...); problem != "" {
-			return key, problem
+		if key != "kind" {
+			if problem := t.set(key, values[key]); problem != "" {
+				return key, problem
+			}
 		}
 	}
-	for _, needs := range [][3]string{{"kubernetes", "image", "image"}, {"kubernetes", "volumes", "volumes"}, {"slurm", "host", "folder"}} {
-		if given := t.Get(needs[1]) != "" || t.Kind == "kubernetes"; t.Kind == needs[0] && given && t.Get(needs[2]) == "" {
-			return needs[1], fmt.Sprintf("%s needs %s: %s", t.Name, needs[2], keyOf(needs[2]).Usage)
+	for _, k := range Keys {
+		if t.Get(k.Name) == "" && k.needed != "" && (k.needed == t.Kind || t.Get(k.needed) != "") {
+			return k.needed, fmt.Sprintf("%s needs %s: %s", t.Name, k.Name, k.Usage)
 		}
 	}
 	return "", ""

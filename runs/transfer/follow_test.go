@@ -82,6 +82,50 @@ func TestServerThatHangs(t *testing.T) {
 	}
 }
 
+// served is a home that a server has, and its address. before is called with each request, and may answer it.
+func served(t *testing.T, before func(http.ResponseWriter) (goOn bool)) (there *transfer.Home, address string) {
+	t.Helper()
+	there, err := transfer.OpenHome(t.TempDir(), true)
+	ok(t, err)
+	t.Cleanup(func() { there.Close() })
+	mux := http.NewServeMux()
+	mux.Handle("POST "+transfer.Path+"{method}", transfer.Handler(there))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if before(w) {
+			mux.ServeHTTP(w, r.WithContext(transfer.Local(r.Context())))
+		}
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Close() })
+	return there, "http://" + listener.Addr().String()
+}
+
+// A server that is slow, and has failed once, is waited for at the end as long as it answers.
+func TestSlowServer(t *testing.T) {
+	var n atomic.Int64
+	_, address := served(t, func(w http.ResponseWriter) bool {
+		if n.Add(1) == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return false
+		}
+		<-time.After(time.Second)
+		return true
+	})
+	home, _, r := began(t)
+	log(t, r, 10)
+	ok(t, r.Write(&history.Batch{End: &history.End{Status: history.Done}}))
+	f := &transfer.Follower{Home: home, Server: address, Weights: "all", Say: func(text string) { t.Error(text) }, Open: func() (*transfer.Remote, error) {
+		return transfer.NewRemote(&http.Client{}, address, ""), nil
+	}}
+	f.Follow(r.ID)
+	start := time.Now()
+	if left := f.End(time.Minute, nil); left != 0 || time.Since(start) < 4*time.Second {
+		t.Errorf("%d runs are left after %v", left, time.Since(start))
+	}
+}
+
 // unsteady loses some requests and some answers.
 type unsteady struct{ n atomic.Int64 }
 
@@ -100,20 +144,8 @@ func (u *unsteady) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // What a run records arrives once, over a connection that loses much.
 func TestUnsteadyServer(t *testing.T) {
-	there, err := transfer.OpenHome(t.TempDir(), true)
-	ok(t, err)
-	defer there.Close()
-	mux := http.NewServeMux()
-	mux.Handle("POST "+transfer.Path+"{method}", transfer.Handler(there))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	ok(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(transfer.Local(r.Context())))
-	})}
-	go func() { _ = server.Serve(listener) }()
-	defer server.Close()
+	there, address := served(t, func(http.ResponseWriter) bool { return true })
 	home, db, r := began(t)
-	address := "http://" + listener.Addr().String()
 	f := &transfer.Follower{Home: home, Server: address, Weights: "all", Say: func(text string) { t.Error(text) }, Open: func() (*transfer.Remote, error) {
 		return transfer.NewRemote(&http.Client{Transport: &unsteady{}}, address, ""), nil
 	}}

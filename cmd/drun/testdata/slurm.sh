@@ -137,11 +137,10 @@ fail() { # WORDS: shows what there is to know
 	exit 1
 }
 waitFor() { # NAME SECONDS COMMAND…
-	name=$1 left=$(($2 * 5))
+	name=$1 end=$(($(date +%s) + $2))
 	shift 2
 	until "$@" >/dev/null 2>&1; do
-		left=$((left - 1))
-		[ $left -gt 0 ] || fail "$name: not in time"
+		[ $(date +%s) -lt $end ] || fail "$name: not in time"
 		sleep 0.2
 	done
 	echo "ok $name"

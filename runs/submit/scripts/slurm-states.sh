@@ -12,6 +12,6 @@ $1|"*) return ;; esac
     if [ -n "$k" ]; then echo "$k"; else sacct -P -n -X -o JobID,State,NodeList -j "$1" 2>/dev/null | sed 's/^\([^|]*|[^|]*\)/state \1|/'; fi
 }
 {{- range .}}
-ask {{sh .Handle .Exit}}
+ask {{sh .Handle (exit .)}}
 {{- end}}
 :
