@@ -71,13 +71,11 @@ type job struct {
 	Run    *int64         `json:"run"` // null: it was removed
 	State  history.Status `json:"state"`
 	Reason string         `json:"reason"`
-
-	name      string
-	submitted time.Time
+	of     *history.Job
 }
 
 func jobOf(j *history.Job) job {
-	out := job{Job: submit.NameOf(j), Target: j.Target, State: j.State, Reason: j.Reason, name: j.RunName, submitted: j.Submitted}
+	out := job{Job: submit.NameOf(j), Target: j.Target, State: j.State, Reason: j.Reason, of: j}
 	if j.Run > 0 {
 		out.Run = &j.Run
 	}
@@ -93,8 +91,8 @@ func printJobs(out io.Writer, list []job) error {
 		{"JOB", func(j job) any { return j.Job }},
 		{"STATE", func(j job) any { return paint.status(j.State) }},
 		{"RUN", func(j job) any { return known(j.Run, whole) }},
-		{"NAME", func(j job) any { return j.name }},
-		{"SUBMITTED", func(j job) any { return localTime(j.submitted) }},
+		{"NAME", func(j job) any { return j.of.RunName }},
+		{"SUBMITTED", func(j job) any { return localTime(j.of.Submitted) }},
 		{"REASON", func(j job) any { return j.Reason }},
 	})
 }
@@ -170,21 +168,14 @@ func newJobsLogs() *cobra.Command {
 		Short: "Print what a job's script has printed; drun logs has what its run has",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			j := try.To(chosenJobs(cmd, args, false))[0]
-			out := cmd.OutOrStdout()
-			if terminal.Is(out) {
-				out = &visible{out}
+			text, err := submit.Logs(cmd.Context(), j)
+			if terminal.Is(cmd.OutOrStdout()) { // other people's control characters are shown
+				text = terminal.Lines(text)
 			}
-			return submit.Logs(cmd.Context(), j, out)
+			_, _ = io.WriteString(cmd.OutOrStdout(), text)
+			return err
 		},
 	}
-}
-
-// visible is a terminal on which control characters of other people's text are shown.
-type visible struct{ io.Writer }
-
-func (v *visible) Write(p []byte) (int, error) {
-	_, err := io.WriteString(v.Writer, terminal.Lines(string(p)))
-	return len(p), err
 }
 
 func newJobsWait() *cobra.Command {

@@ -87,31 +87,17 @@ type submission struct {
 	dry, wait bool
 	copies    []string
 	sums      string
-	set       map[string]*string // settings of the target
 }
 
 // more adds the flags that drun run does not have.
 func (s *submission) more(f *pflag.FlagSet) {
-	s.set = map[string]*string{}
 	for _, k := range submit.Keys {
 		if k.Flag {
-			s.set[k.Name] = f.String(k.Name, "", k.Usage+" ("+strings.ReplaceAll(k.Kinds, " ", ", ")+")")
+			f.String(k.Name, "", k.Usage+" ("+strings.ReplaceAll(k.Kinds, " ", ", ")+")")
 		}
 	}
 	f.StringArrayVar(&s.copies, "copy", nil, "`file or folder` of the recipe's folder that goes along (repeatable); what arrives is checked by its SHA-256")
 	f.StringVar(&s.sums, "sums", "", "`file` of SHA-256 sums, as sha256sum prints them, of data on the target, which is compared before the job is queued; relative names are beneath the first --data")
-}
-
-// target finds a target, with the settings that flags give.
-func (s *submission) target(f *pflag.FlagSet, name string) (t *submit.Target, err error) {
-	defer try.Caught(&err)
-	t = try.To(submit.FindTarget(try.To(submit.ReadTargets(submit.TargetsFile())), name))
-	for _, k := range submit.Keys {
-		if k.Flag && f.Changed(k.Name) {
-			try.Ok(t.Set(k.Name, *s.set[k.Name]))
-		}
-	}
-	return t, nil
 }
 
 func (s *submission) submit(cmd *cobra.Command, target, name string) (err error) {
@@ -142,19 +128,22 @@ func hand(cmd *cobra.Command, r *submit.Request) ([]*history.Job, error) {
 func (s *submission) request(cmd *cobra.Command, target, name string) (r *submit.Request, err error) {
 	defer try.Caught(&err)
 	f := cmd.Flags()
-	t := try.To(s.target(f, target))
+	get := func(flag string) string { // drun sweep does not have all of them
+		text, _ := f.GetString(flag)
+		return text
+	}
+	t := try.To(submit.FindTarget(try.To(submit.ReadTargets(submit.TargetsFile())), target))
+	for _, k := range submit.Keys {
+		if k.Flag && f.Changed(k.Name) {
+			try.Ok(t.Set(k.Name, get(k.Name)))
+		}
+	}
 	for _, g := range s.given {
 		if why := unfit[g[0]]; why != "" {
 			return nil, usage("leave it out", "--%s is not for jobs: %s", g[0], why)
 		}
 	}
-	get := func(flag string) string {
-		if flag := f.Lookup(flag); flag != nil { // drun sweep does not have all of them
-			return flag.Value.String()
-		}
-		return ""
-	}
-	r = &submit.Request{Home: homeOf(cmd), Version: version(), Target: t, Copies: s.copies, Nodes: 1, Grace: defaultGrace}
+	r = &submit.Request{Home: homeOf(cmd), Version: version(), Target: t, Copies: s.copies, Nodes: 1}
 	if text := get("nnodes"); text != "1" && text != "" {
 		least, most, err := rendezvous.ParseNodes(text)
 		if err != nil || least > 0 {
@@ -178,15 +167,12 @@ func (s *submission) request(cmd *cobra.Command, target, name string) (r *submit
 			return nil, usage("drun login "+r.Server, "--server %s: there is no token for it, which the pods need", r.Server)
 		}
 	}
-	r.Threads, _ = strconv.Atoi(get("threads"))
-	if !f.Changed("grace") && t.Kind != submit.Local {
+	r.Threads, _ = f.GetInt("threads")
+	if r.Grace = try.To(f.GetDuration("grace")); !f.Changed("grace") && t.Kind != submit.Local {
 		r.Grace = 90 * time.Second
-	} else if r.Grace, err = time.ParseDuration(get("grace")); err != nil {
-		return nil, err
+		r.Args = []string{"--grace=" + r.Grace.String()}
 	}
-	if err := s.arguments(cmd, r); err != nil {
-		return nil, err
-	}
+	try.Ok(s.arguments(r))
 	r.Bundle = try.To(recipe.Read(name))
 	try.Ok(looksRight(cmd, r.Bundle, r.Nodes*r.Ranks > 1))
 	var params []string
@@ -201,10 +187,9 @@ func (s *submission) request(cmd *cobra.Command, target, name string) (r *submit
 	if f.Lookup("jobs") == nil { // a sweep checks each of its cells
 		try.Ok(run.CheckParams(r.Bundle, r.Filed, params))
 	}
-	seed, _ := strconv.ParseInt(get("seed"), 10, 64)
-	r.Info = history.RunInfo{Recipe: r.Bundle.Name, Project: string(r.Bundle.Project), WorldSize: r.Nodes * r.Ranks, Backend: cmp.Or(get("backend"), "shm"), Seed: seed, Threads: max(r.Threads, 1), Deterministic: true,
+	seed, _ := f.GetInt64("seed")
+	r.Info = history.RunInfo{Name: get("name"), Recipe: r.Bundle.Name, Project: string(r.Bundle.Project), WorldSize: r.Nodes * r.Ranks, Backend: cmp.Or(get("backend"), "shm"), Seed: seed, Threads: max(r.Threads, 1), Deterministic: true,
 		Given: records.Given{Command: secret.Arguments(os.Args), Version: version()}}
-	r.Info.Name = get("name")
 	if r.Nodes > 1 || get("backend") != "" && get("backend") != "shm" {
 		for _, p := range host.List(host.Dirs()) {
 			if p.Named && !p.Hidden {
@@ -230,9 +215,8 @@ func looksRight(cmd *cobra.Command, b *recipe.Bundle, several bool) error {
 }
 
 // arguments makes the flags of the job's drun run of those that were given.
-func (s *submission) arguments(cmd *cobra.Command, r *submit.Request) error {
+func (s *submission) arguments(r *submit.Request) error {
 	away := !submit.Here(r.Target)
-	threads := false
 	for _, g := range s.given {
 		flag, text := g[0], g[1]
 		switch flag {
@@ -242,15 +226,12 @@ func (s *submission) arguments(cmd *cobra.Command, r *submit.Request) error {
 			if r.Target.Kind == "kubernetes" {
 				continue
 			}
-		case "threads":
-			threads = true
 		case "data", "plugin-dir":
 			if away && !filepath.IsAbs(text) {
 				return usage("--copy takes files of the recipe's folder along", "--%s %s: give the folder's whole path on %s", flag, text, r.Target.Name)
 			}
 			if flag == "data" {
-				folder := try.To(filepath.Abs(text))
-				r.Data = append(r.Data, folder)
+				r.Data = append(r.Data, try.To(filepath.Abs(text)))
 			}
 		case "resume":
 			if ext := filepath.Ext(text); away && (ext == ".safetensors" || ext == ".npz") {
@@ -259,12 +240,9 @@ func (s *submission) arguments(cmd *cobra.Command, r *submit.Request) error {
 		}
 		r.Args = append(r.Args, "--"+flag+"="+text)
 	}
-	if cpus := r.Target.Number("cpus"); !threads && (away || cpus > 0 || r.Target.Kind == "slurm") {
+	if cpus := r.Target.Number("cpus"); r.Threads == 0 && (away || cpus > 0 || r.Target.Kind == "slurm") {
 		r.Threads = max(1, cmp.Or(cpus, r.Ranks)/r.Ranks)
 		r.Args = append(r.Args, "--threads="+strconv.Itoa(r.Threads))
-	}
-	if !cmd.Flags().Changed("grace") && r.Target.Kind != submit.Local {
-		r.Args = append(r.Args, "--grace="+r.Grace.String())
 	}
 	return nil
 }

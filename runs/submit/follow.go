@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -290,10 +289,11 @@ func Cancel(ctx context.Context, db *history.DB, home string, j *history.Job) er
 	return err
 }
 
-// Logs copies what a job itself has printed.
-func Logs(ctx context.Context, j *history.Job, to io.Writer) error {
+// Logs is what a job itself has printed.
+func Logs(ctx context.Context, j *history.Job) (string, error) {
 	s := specOf(j)
-	return told(&s.Target, schedulerOf(&s.Target).logs(ctx, j, to))
+	text, err := schedulerOf(&s.Target).logs(ctx, j)
+	return text, told(&s.Target, err)
 }
 
 func wakeFile(home string) string { return filepath.Join(home, "jobs", "wake") }

@@ -1,19 +1,16 @@
 package submit
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"io"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"drun/history"
 	"drun/internal/exit"
@@ -99,16 +96,7 @@ func kubectl(ctx context.Context, t *Target, in io.Reader, args ...string) (stri
 			args = append([]string{"--" + key + "=" + value}, args...)
 		}
 	}
-	cmd := exec.CommandContext(ctx, "kubectl", append([]string{"--request-timeout=30s"}, args...)...)
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = in, &out, &errs, time.Second
-	if err := cmd.Run(); err != nil {
-		if cmd.ProcessState == nil {
-			return "", exit.Errorf(exit.Usage, "kubectl cannot be started: %w", err)
-		}
-		return "", &CommandError{cmd.ProcessState.ExitCode(), strings.TrimSpace(errs.String())}
-	}
-	return out.String(), nil
+	return execute(ctx, in, append([]string{"kubectl", "--request-timeout=30s"}, args...)...)
 }
 
 func (k kubernetes) drop(ctx context.Context, j *job) {
@@ -216,12 +204,11 @@ func (k kubernetes) cancel(ctx context.Context, j *history.Job) error {
 	return err
 }
 
-func (k kubernetes) logs(ctx context.Context, j *history.Job, to io.Writer) error {
+func (k kubernetes) logs(ctx context.Context, j *history.Job) (string, error) {
 	t := specOf(j).Target
 	text, err := kubectl(ctx, &t, nil, "logs", "--prefix", "--tail=-1", "-l", "jobset.sigs.k8s.io/jobset-name="+j.Handle)
-	if failed := (*CommandError)(nil); errors.As(err, &failed) && strings.Contains(failed.Words, "No resources found") {
-		return nil
+	if err != nil && strings.Contains(err.Error(), "No resources found") {
+		err = nil
 	}
-	_, _ = io.WriteString(to, text)
-	return err
+	return text, err
 }

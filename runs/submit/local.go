@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/memory"
 	"drun/internal/try"
 )
 
@@ -31,7 +31,7 @@ func (local) look(_ context.Context, r *Request, uid string) (place, error) {
 	if r.Nodes > 1 {
 		return place{}, exit.Errorf(exit.Usage, "--nnodes %d: the target local is one machine", r.Nodes)
 	}
-	if all := memoryHere(); all > 0 && r.Target.memory() > all {
+	if all := int64(memory.Machine()); r.Target.memory() > all {
 		return place{}, exit.Errorf(exit.Usage, "--memory %s: this machine has %dG", r.Target.Get("memory"), all>>30)
 	}
 	return ownPlace(r, uid)
@@ -152,30 +152,20 @@ func (local) cancel(_ context.Context, j *history.Job) error {
 	return errors.Join(unix.Kill(-pid, unix.SIGTERM), os.Remove(s.of("pid"))) // a second signal would end it at once
 }
 
-func (local) logs(_ context.Context, j *history.Job, to io.Writer) error {
+func (local) logs(_ context.Context, j *history.Job) (string, error) {
 	text, err := os.ReadFile(specOf(j).of("output"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		err = nil
 	}
-	_, _ = to.Write(text)
-	return err
-}
-
-// memoryHere is how much memory the machine has; 0: not known.
-func memoryHere() int64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return 0
-	}
-	return int64(info.Totalram) * int64(info.Unit)
+	return string(text), err
 }
 
 // next are the jobs of the queue that may begin now, in their order: none passes one that waits for room.
 func next(waiting, running []*history.Job) (begin []*history.Job, why string) {
-	cores, memory := runtime.NumCPU(), memoryHere()
+	cores, bytes := runtime.NumCPU(), int64(memory.Machine())
 	for _, j := range running {
 		s := specOf(j)
-		cores, memory = cores-min(s.CPUs, runtime.NumCPU()), memory-s.Memory
+		cores, bytes = cores-min(s.CPUs, runtime.NumCPU()), bytes-s.Memory
 	}
 	for _, j := range waiting {
 		s := specOf(j)
@@ -183,10 +173,10 @@ func next(waiting, running []*history.Job) (begin []*history.Job, why string) {
 		switch {
 		case need > cores:
 			return begin, fmt.Sprintf("waits for %d cores, of which %d are free", need, max(cores, 0))
-		case s.Memory > memory:
-			return begin, fmt.Sprintf("waits for %dM of memory, of which %dM are free", s.Memory>>20, max(memory, 0)>>20)
+		case s.Memory > bytes:
+			return begin, fmt.Sprintf("waits for %dM of memory, of which %dM are free", s.Memory>>20, max(bytes, 0)>>20)
 		}
-		cores, memory, begin = cores-need, memory-s.Memory, append(begin, j)
+		cores, bytes, begin = cores-need, bytes-s.Memory, append(begin, j)
 	}
 	return begin, ""
 }

@@ -86,36 +86,35 @@ func (m machine) run(ctx context.Context, script string, in io.Reader) (string, 
 	if m.host != "" {
 		args = append(SSH(m.host), "--", m.host, "exec sh -c "+launch.Quote(script))
 	}
+	out, err := execute(ctx, in, args...)
+	failed := (*CommandError)(nil)
+	switch {
+	case err != nil && ctx.Err() != nil && in == nil:
+		return "", &UnreachableError{cmp.Or(m.host, "this machine"), fmt.Sprintf("no answer within %v", atMost), ""}
+	case m.host == "" || !errors.As(err, &failed) || failed.Code != sshFailed:
+		return out, err
+	}
+	hint := ""
+	if strings.Contains(failed.Words, "Permission denied") || strings.Contains(failed.Words, "verification failed") || strings.Contains(failed.Words, "password") {
+		hint = "drun answers no question for a password: ssh must reach the host with a key, as ssh " + m.host + " true shows (ssh-copy-id, ssh-add)"
+	}
+	return "", &UnreachableError{m.host, failed.Words, hint}
+}
+
+// execute runs a command, whose standard input is in, and returns what it prints; *CommandError has the end of its standard error.
+func execute(ctx context.Context, in io.Reader, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.WaitDelay = time.Second // older versions of ssh that share a connection keep standard error open
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &errs
-	err := cmd.Run()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil
-	}
-	if err == nil {
+	switch err := cmd.Run(); {
+	case err == nil || errors.Is(err, exec.ErrWaitDelay):
 		return out.String(), nil
-	}
-	code := sshFailed
-	if cmd.ProcessState != nil {
-		code = cmd.ProcessState.ExitCode()
-	}
-	lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-	said := strings.Join(lines[max(0, len(lines)-3):], "; ")
-	switch {
 	case cmd.ProcessState == nil:
 		return "", exit.Errorf(exit.Usage, "%s cannot be started: %w", args[0], err)
-	case ctx.Err() != nil && in == nil:
-		return "", &UnreachableError{cmp.Or(m.host, "this machine"), fmt.Sprintf("no answer within %v", atMost), ""}
-	case m.host == "" || code != sshFailed:
-		return out.String(), &CommandError{code, said}
 	}
-	hint := ""
-	if strings.Contains(said, "Permission denied") || strings.Contains(said, "verification failed") || strings.Contains(said, "password") {
-		hint = "drun answers no question for a password: ssh must reach the host with a key, as ssh " + m.host + " true shows (ssh-copy-id, ssh-add)"
-	}
-	return "", &UnreachableError{m.host, said, hint}
+	lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+	return out.String(), &CommandError{cmd.ProcessState.ExitCode(), strings.Join(lines[max(0, len(lines)-3):], "; ")}
 }
 
 // packed is a file that is sent to a machine.

@@ -2,6 +2,7 @@ package submit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -177,5 +178,79 @@ func TestWhoIsBelieved(t *testing.T) {
 	say("squeue", "slurm_load_jobs error: Unable to contact slurm controller", 1)
 	if states, err := (slurm{}).states(context.Background(), []*history.Job{{ID: 1, Handle: "7"}}); err == nil {
 		t.Errorf("squeue fails: %v", states)
+	}
+}
+
+// A sweep is handed over as one array, whose tasks are the cells in their order.
+func TestCellsAreTasks(t *testing.T) {
+	bin, home := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Chdir(home)
+	for program, text := range map[string]string{"sbatch": "cat \"$2\" >../../../handed; echo '7;cluster'", "squeue": "", "scancel": "echo scancel $@ >../handed", "scontrol": ""} {
+		if err := os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &Request{Home: ".drun", Bundle: &recipe.Bundle{Name: "x.star"}, Nodes: 1, Ranks: 1, AtOnce: 2, Target: &Target{Name: "here", Kind: "slurm"}}
+	for _, key := range []string{"a", "b", "c"} {
+		r.Cells = append(r.Cells, Cell{Key: key, Info: history.RunInfo{Recipe: "x.star", WorldSize: 1}})
+	}
+	jobs, err := Submit(context.Background(), r)
+	if err != nil || len(jobs) != 3 {
+		t.Fatalf("%d jobs, %v", len(jobs), err)
+	}
+	for i, j := range jobs {
+		n := fmt.Sprint(i + 1)
+		if NameOf(j) != "here:7_"+n || KeyOf(j) != r.Cells[i].Key || !strings.HasSuffix(j.UID, "-"+n) || specOf(j).of("exit") != specOf(j).Folder+"/exit-"+n {
+			t.Errorf("%s: cell %s, uid %s, %s", NameOf(j), KeyOf(j), j.UID, j.Spec)
+		}
+		t.Setenv(FileVariable, specOf(j).Folder+"/job.json")
+		t.Setenv(CellVariable, n)
+		if _, own, err := ReadFile("x.star"); err != nil || own.UID != j.UID || own.Name != j.RunName {
+			t.Errorf("%s: its run is %v, %v", NameOf(j), own, err)
+		}
+	}
+	if script := content("handed"); !strings.Contains(script, "#SBATCH --array=1-3%2\n") {
+		t.Errorf("handed over is %s", script)
+	}
+	for _, names := range [][2]string{{"here:7_2", "here:7_2"}, {jobs[2].RunName, "here:7_3"}, {fmt.Sprint(jobs[0].Run), "here:7_1"}} {
+		if j := Find(jobs, names[0]); j == nil || NameOf(j) != names[1] {
+			t.Errorf("%s is %v", names[0], j)
+		}
+	}
+	later := *jobs[0] // of the same run
+	later.Handle = "8"
+	if j := Find(append(jobs, &later), jobs[0].RunName); NameOf(j) != "here:8" {
+		t.Errorf("the newest job of a run is not %s", NameOf(j))
+	}
+}
+
+// Files that go along are named and have their sums; what is no file of the recipe's folder does not.
+func TestCopies(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(dir+"/data", 0o700), os.Mkdir(dir+"/linked", 0o700), os.WriteFile(dir+"/data/a b.csv", []byte("1\n"), 0o600), os.Symlink("/etc/passwd", dir+"/linked/link")); err != nil {
+		t.Fatal(err)
+	}
+	r := &Request{Bundle: &recipe.Bundle{Dir: dir}, Copies: []string{"data", dir + "/data/a b.csv"}}
+	list, sums, err := r.copies()
+	const line = "4355a46b19d348dc2f57c046f8ef63d4538ebb936000f3c9ee954a27460dd865  files/data/a b.csv\n"
+	if err != nil || len(list) != 2 || sums != line+line {
+		t.Errorf("%v, %q, %v", list, sums, err)
+	}
+	for _, name := range []string{"..", "/etc/passwd", "none", "linked"} {
+		r.Copies = []string{name}
+		if list, _, err := r.copies(); err == nil {
+			t.Errorf("%s goes along: %v", name, list)
+		}
+	}
+}
+
+// A job in the queue has drun's variables of its submitter, and no secrets.
+func TestEnvironmentOfTheQueue(t *testing.T) {
+	for _, variable := range []string{"DRUN_LINKS", "DRUN_TOKEN", "DRUN_RDZV_SECRET", "DRUN_HOME", "ELSE"} {
+		t.Setenv(variable, "x")
+	}
+	if got := strings.Join((&job{}).Environ(), " "); !strings.Contains(got, "DRUN_LINKS=x") || strings.Contains(got, "TOKEN") || strings.Contains(got, "SECRET") || strings.Contains(got, "HOME") || strings.Contains(got, "ELSE") {
+		t.Error(got)
 	}
 }

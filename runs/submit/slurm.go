@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -250,9 +249,7 @@ func (s slurm) cancel(ctx context.Context, j *history.Job) error {
 	return err
 }
 
-func (s slurm) logs(ctx context.Context, j *history.Job, to io.Writer) error {
+func (s slurm) logs(ctx context.Context, j *history.Job) (string, error) {
 	file := words(specOf(j).of("output"))
-	text, err := s.at.run(ctx, "[ ! -e "+file+" ] || cat "+file, nil)
-	_, _ = io.WriteString(to, text)
-	return err
+	return s.at.run(ctx, "[ ! -e "+file+" ] || cat "+file, nil)
 }

@@ -129,8 +129,8 @@ type scheduler interface {
 	states(ctx context.Context, jobs []*history.Job) (map[int64]State, error)
 	// cancel asks for the end of a job.
 	cancel(ctx context.Context, j *history.Job) error
-	// logs copies what the job itself has printed, beside what its run has recorded.
-	logs(ctx context.Context, j *history.Job, to io.Writer) error
+	// logs is what the job itself has printed, beside what its run has recorded.
+	logs(ctx context.Context, j *history.Job) (string, error)
 }
 
 func schedulerOf(t *Target) scheduler {

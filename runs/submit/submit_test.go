@@ -16,6 +16,7 @@ import (
 	"drun/history"
 	"drun/history/records"
 	"drun/internal/exit"
+	"drun/internal/memory"
 )
 
 func TestSlurmStates(t *testing.T) {
@@ -111,7 +112,7 @@ func TestQueueKeepsItsOrder(t *testing.T) {
 	if begin, why := next([]*history.Job{all, one}, []*history.Job{one}); len(begin) != 0 || !strings.Contains(why, "cores") {
 		t.Errorf("none passes the one that waits: %d begin, %s", len(begin), why)
 	}
-	half := jobOf(1, memoryHere()/2+1)
+	half := jobOf(1, int64(memory.Machine())/2+1)
 	if begin, why := next([]*history.Job{half, half}, nil); len(begin) != 1 || !strings.Contains(why, "of memory") {
 		t.Errorf("memory: %d begin, %s", len(begin), why)
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"drun/engine/run"
 	"drun/history"
 	"drun/history/records"
@@ -58,7 +60,7 @@ func (s *Sweep) Plan() ([]Outcome, error) {
 		return nil, err
 	}
 	outcomes := make([]Outcome, len(s.Cells))
-	s.each(func(i int) {
+	eachOf(s.all(), func(i int) {
 		o := s.options(i)
 		outcomes[i].Cell = s.Cells[i]
 		outcomes[i].Result, outcomes[i].Err = run.Reusable(o, exit.Done)
@@ -114,22 +116,16 @@ func (s *Sweep) options(i int) run.Options {
 	return o
 }
 
-// each calls fn with the number of each cell, in order, at most jobs at a time.
-func (s *Sweep) each(fn func(i int), jobs int) { eachOf(s.all(), fn, jobs) }
-
 func (s *Sweep) all() []int { return each.UpTo(len(s.Cells), func(i int) int { return i }) }
 
+// eachOf calls fn with the numbers of cells, in order, at most jobs at a time.
 func eachOf(cells []int, fn func(i int), jobs int) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, max(jobs, 1))
+	var g errgroup.Group
+	g.SetLimit(max(jobs, 1))
 	for _, i := range cells {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			fn(i)
-		})
+		g.Go(func() error { fn(i); return nil })
 	}
-	wg.Wait()
+	_ = g.Wait()
 }
 
 // Run runs the cells of a plan that have no result, and fills these in. ended is called for each cell that has
