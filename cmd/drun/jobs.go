@@ -55,7 +55,8 @@ those that runs have: pending, running, done, failed, interrupted, stopped early
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all jobs, also those that ended long ago")
-	cmd.AddCommand(newJobsCancel(), newJobsLogs(), newJobsWait(), newJobsFollow())
+	cmd.AddCommand(forJobs("cancel", "End jobs, as SIGTERM ends a run; one that has not begun never will", cancelJobs), newJobsLogs(),
+		forJobs("wait", "Wait until jobs have ended, and end with the first exit code that is not 0", waitFor), newJobsFollow())
 	return cmd
 }
 
@@ -132,34 +133,39 @@ func chosenJobs(cmd *cobra.Command, names []string, all bool) (chosen []*history
 	return chosen, nil
 }
 
-func newJobsCancel() *cobra.Command {
+// forJobs is a command for jobs that are named, or for all that have not ended.
+func forJobs(name, short string, do func(cmd *cobra.Command, jobs []*history.Job) error) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "cancel [JOB…]",
-		Short: "End jobs, as SIGTERM ends a run; one that has not begun never will",
+		Use:   name + " [JOB…]",
+		Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			jobs := try.To(chosenJobs(cmd, args, all))
-			if len(jobs) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "no job is under way")
-				return nil
-			}
-			db := try.To(history.Open(homeOf(cmd)))
-			defer db.Close()
-			var failed error
-			for _, j := range jobs {
-				if !going(j) {
-					failed = errors.Join(failed, usage("", "job %s has ended: %s", submit.NameOf(j), j.State))
-				} else if err := submit.Cancel(cmd.Context(), db, homeOf(cmd), j); err != nil {
-					failed = errors.Join(failed, err)
-				} else {
-					fmt.Fprintf(cmd.ErrOrStderr(), "job %s is to end\n", submit.NameOf(j))
-				}
-			}
-			return errors.Join(failed, follow(homeOf(cmd)))
+			return do(cmd, try.To(chosenJobs(cmd, args, all)))
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all that have not ended")
 	return cmd
+}
+
+// cancelJobs asks for the end of jobs; one that cannot be asked keeps none of the others from it.
+func cancelJobs(cmd *cobra.Command, jobs []*history.Job) error {
+	if len(jobs) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "no job is under way")
+		return nil
+	}
+	db := try.To(history.Open(homeOf(cmd)))
+	defer db.Close()
+	var failed error
+	for _, j := range jobs {
+		if !going(j) {
+			failed = errors.Join(failed, usage("", "job %s has ended: %s", submit.NameOf(j), j.State))
+		} else if err := submit.Cancel(cmd.Context(), db, homeOf(cmd), j); err != nil {
+			failed = errors.Join(failed, err)
+		} else {
+			fmt.Fprintf(cmd.ErrOrStderr(), "job %s is to end\n", submit.NameOf(j))
+		}
+	}
+	return errors.Join(failed, follow(homeOf(cmd)))
 }
 
 func newJobsLogs() *cobra.Command {
@@ -176,19 +182,6 @@ func newJobsLogs() *cobra.Command {
 			return err
 		},
 	}
-}
-
-func newJobsWait() *cobra.Command {
-	var all bool
-	cmd := &cobra.Command{
-		Use:   "wait [JOB…]",
-		Short: "Wait until jobs have ended, and end with the first exit code that is not 0",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return waitFor(cmd, try.To(chosenJobs(cmd, args, all)))
-		},
-	}
-	cmd.Flags().BoolVar(&all, "all", false, "all that have not ended")
-	return cmd
 }
 
 // waitFor waits for jobs, says what became of each, and returns the exit code of the first that is not done.

@@ -138,11 +138,6 @@ func (s *submission) request(cmd *cobra.Command, target, name string) (r *submit
 			try.Ok(t.Set(k.Name, get(k.Name)))
 		}
 	}
-	for _, g := range s.given {
-		if why := unfit[g[0]]; why != "" {
-			return nil, usage("leave it out", "--%s is not for jobs: %s", g[0], why)
-		}
-	}
 	r = &submit.Request{Home: homeOf(cmd), Version: version(), Target: t, Copies: s.copies, Nodes: 1}
 	if text := get("nnodes"); text != "1" && text != "" {
 		least, most, err := rendezvous.ParseNodes(text)
@@ -172,18 +167,9 @@ func (s *submission) request(cmd *cobra.Command, target, name string) (r *submit
 		r.Grace = 90 * time.Second
 		r.Args = []string{"--grace=" + r.Grace.String()}
 	}
-	try.Ok(s.arguments(r))
+	params := try.To(s.arguments(r))
 	r.Bundle = try.To(recipe.Read(name))
 	try.Ok(looksRight(cmd, r.Bundle, r.Nodes*r.Ranks > 1))
-	var params []string
-	for _, g := range s.given {
-		switch g[0] {
-		case "param":
-			params = append(params, g[1])
-		case "params":
-			r.Filed = try.To(readParams(g[1]))
-		}
-	}
 	if f.Lookup("jobs") == nil { // a sweep checks each of its cells
 		try.Ok(run.CheckParams(r.Bundle, r.Filed, params))
 	}
@@ -214,29 +200,27 @@ func looksRight(cmd *cobra.Command, b *recipe.Bundle, several bool) error {
 	return nil
 }
 
-// arguments makes the flags of the job's drun run of those that were given.
-func (s *submission) arguments(r *submit.Request) error {
+// arguments makes the flags of the job's drun run of those that were given, and returns the recipe's parameters among them.
+func (s *submission) arguments(r *submit.Request) (params []string, err error) {
 	away := !submit.Here(r.Target)
 	for _, g := range s.given {
 		flag, text := g[0], g[1]
-		switch flag {
-		case "name", "nnodes", "params":
+		switch why, ext := unfit[flag], filepath.Ext(text); {
+		case why != "":
+			return nil, usage("leave it out", "--%s is not for jobs: %s", flag, why)
+		case flag == "name", flag == "nnodes", flag == "server" && r.Target.Kind == "kubernetes":
 			continue // the job has them otherwise
-		case "server":
-			if r.Target.Kind == "kubernetes" {
-				continue
-			}
-		case "data", "plugin-dir":
-			if away && !filepath.IsAbs(text) {
-				return usage("--copy takes files of the recipe's folder along", "--%s %s: give the folder's whole path on %s", flag, text, r.Target.Name)
-			}
-			if flag == "data" {
-				r.Data = append(r.Data, try.To(filepath.Abs(text)))
-			}
-		case "resume":
-			if ext := filepath.Ext(text); away && (ext == ".safetensors" || ext == ".npz") {
-				return usage("drun push takes a run there, whose name --resume then gives", "--resume %s: a file of weights does not go along", text)
-			}
+		case flag == "params":
+			r.Filed = try.To(readParams(text))
+			continue
+		case flag == "param":
+			params = append(params, text)
+		case (flag == "data" || flag == "plugin-dir") && away && !filepath.IsAbs(text):
+			return nil, usage("--copy takes files of the recipe's folder along", "--%s %s: give the folder's whole path on %s", flag, text, r.Target.Name)
+		case flag == "data":
+			r.Data = append(r.Data, try.To(filepath.Abs(text)))
+		case flag == "resume" && away && (ext == ".safetensors" || ext == ".npz"):
+			return nil, usage("drun push takes a run there, whose name --resume then gives", "--resume %s: a file of weights does not go along", text)
 		}
 		r.Args = append(r.Args, "--"+flag+"="+text)
 	}
@@ -244,7 +228,7 @@ func (s *submission) arguments(r *submit.Request) error {
 		r.Threads = max(1, cmp.Or(cpus, r.Ranks)/r.Ranks)
 		r.Args = append(r.Args, "--threads="+strconv.Itoa(r.Threads))
 	}
-	return nil
+	return params, nil
 }
 
 func newTargets() *cobra.Command {

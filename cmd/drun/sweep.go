@@ -173,14 +173,14 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	}
 	plan := try.To(s.Plan())
 	errs := cmd.ErrOrStderr()
+	if f.plan {
+		return printPlan(cmd, plan, seeds != nil)
+	}
 	there := 0
 	for _, o := range plan {
 		if o.Result != nil {
 			there++
 		}
-	}
-	if f.plan {
-		return printPlan(cmd, plan, seeds)
 	}
 	fmt.Fprint(errs, english.Plural(len(plan), "cell", ""))
 	switch {
@@ -194,8 +194,7 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	s.Options.OnEntered = live.add
 	end := try.To(f.follow.follow(cmd, &s.Options))
 	defer end()
-	count := there
-	looked := false
+	count, looked := there, false
 	look := func(o *sweep.Outcome) { // as soon as there is a run to look at
 		if o.Done() && !looked {
 			looked = true
@@ -212,14 +211,14 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		count++
 		text := plan[i].Cell.String()
 		if seeds != nil {
-			text = strings.TrimSpace(fmt.Sprintf("%s seed=%d", text, seeds[i]))
+			text = strings.TrimSpace(fmt.Sprintf("%s seed=%d", text, plan[i].Seed))
 		}
 		sayEnded(errs, &plan[i], text, count, len(plan))
 		look(&plan[i])
 	}
 	var interrupted bool
 	if f.on != "" {
-		interrupted = try.To(f.runOn(cmd, o, plan, seeds, tell))
+		interrupted = try.To(f.runOn(cmd, o, plan, tell))
 	} else {
 		interrupted = s.Run(plan, tell)
 	}
@@ -298,7 +297,7 @@ func sayEnded(errs io.Writer, o *sweep.Outcome, text string, nth, all int) {
 	fmt.Fprintf(errs, "[%d/%d] %s\n", nth, all, terminal.Escape(text))
 }
 
-func printPlan(cmd *cobra.Command, plan []sweep.Outcome, seeds []int64) error {
+func printPlan(cmd *cobra.Command, plan []sweep.Outcome, seeded bool) error {
 	type cell struct {
 		Params []string `json:"params"`
 		Seed   *int64   `json:"seed,omitempty"` // of several
@@ -309,8 +308,8 @@ func printPlan(cmd *cobra.Command, plan []sweep.Outcome, seeds []int64) error {
 	list := []cell{}
 	for i, o := range plan {
 		c := cell{Params: o.Cell, stopped: o.Stopped}
-		if seeds != nil {
-			c.Seed = &seeds[i]
+		if seeded {
+			c.Seed = &plan[i].Seed
 		}
 		if o.Result != nil {
 			c.Run = &o.Result.ID
@@ -367,7 +366,11 @@ func (f *sweepFlags) table(cmd *cobra.Command, plan []sweep.Outcome, key *query.
 		ids = slices.DeleteFunc(sorted, func(id int64) bool { return !slices.Contains(ids, id) })
 	}
 	runs := try.To(db.Summaries(ids))
-	f.sayUncompared(cmd, runs)
+	metric := strings.TrimPrefix(f.early, "-")
+	if f.early != "" && !slices.ContainsFunc(runs, func(r history.Summary) bool { return r.Metrics[metric].Count >= int64(f.first) }) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "--early-stop %s compared nothing: no run logged %s of %s; the metrics are %s\n", terminal.Escape(f.early),
+			english.Plural(f.first, "point", ""), terminal.Escape(metric), terminal.Escape(strings.Join(metricNames(runs), ", ")))
+	}
 	all := combine(plan, runs)
 	if f.minimize != "" {
 		runs = f.rank(cmd, all)
@@ -397,18 +400,6 @@ func (f *sweepFlags) sayUnlogged(cmd *cobra.Command, run int64) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "drun: warning: --%s %s: run %d has not logged it; its metrics are %s\n", flag[0], terminal.Escape(flag[1]), run, terminal.Escape(strings.Join(names, ", ")))
 		}
 	}
-}
-
-func (f *sweepFlags) sayUncompared(cmd *cobra.Command, runs []history.Summary) {
-	if f.early == "" {
-		return
-	}
-	metric := strings.TrimPrefix(f.early, "-")
-	if slices.ContainsFunc(runs, func(r history.Summary) bool { return r.Metrics[metric].Count >= int64(f.first) }) {
-		return
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "--early-stop %s compared nothing: no run logged %s of %s; the metrics are %s\n", terminal.Escape(f.early),
-		english.Plural(f.first, "point", ""), terminal.Escape(metric), terminal.Escape(strings.Join(metricNames(runs), ", ")))
 }
 
 // metricNames are the metrics that any of the runs has, sorted.

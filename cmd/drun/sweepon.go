@@ -21,7 +21,7 @@ import (
 
 // runOn has a target run the cells of a plan that have no result: those that a job of an earlier command is still at are waited
 // for, the others are submitted as one. ended is called as by [sweep.Sweep.Run]. A signal ends the wait, and no job.
-func (f *sweepFlags) runOn(cmd *cobra.Command, o run.Options, plan []sweep.Outcome, seeds []int64, ended func(i int)) (interrupted bool, err error) {
+func (f *sweepFlags) runOn(cmd *cobra.Command, o run.Options, plan []sweep.Outcome, ended func(i int)) (interrupted bool, err error) {
 	defer try.Caught(&err)
 	r := try.To(f.job.request(cmd, f.on, o.Recipe))
 	r.AtOnce = f.jobs
@@ -31,15 +31,11 @@ func (f *sweepFlags) runOn(cmd *cobra.Command, o run.Options, plan []sweep.Outco
 		if plan[i].Result != nil {
 			continue
 		}
-		seed := o.Seed
-		if seeds != nil {
-			seed = seeds[i]
-		}
-		c := submit.Cell{Args: []string{"--seed=" + strconv.FormatInt(seed, 10)}, Info: r.Info}
+		c := submit.Cell{Args: []string{fmt.Sprintf("--seed=%d", plan[i].Seed)}, Info: r.Info}
 		for _, p := range plan[i].Cell {
 			c.Args = append(c.Args, "-p", p)
 		}
-		c.Info.Sweep, c.Info.Seed = o.Sweep, seed
+		c.Info.Sweep, c.Info.Seed = o.Sweep, plan[i].Seed
 		c.Key = o.Sweep.Name + " " + f.on + " " + strings.Join(c.Args, " ")
 		cells[c.Key] = i
 		r.Cells = append(r.Cells, c)

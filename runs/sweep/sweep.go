@@ -40,6 +40,7 @@ type Sweep struct {
 // Outcome is the result of a cell.
 type Outcome struct {
 	Cell   Cell
+	Seed   int64
 	Result *run.Result // nil: the cell was not run
 	Err    error       // why the cell could not be run
 	// Stopped is after how many points of the metric the cell, or that of the same combination with the first seed, was
@@ -62,7 +63,7 @@ func (s *Sweep) Plan() ([]Outcome, error) {
 	outcomes := make([]Outcome, len(s.Cells))
 	eachOf(s.all(), func(i int) {
 		o := s.options(i)
-		outcomes[i].Cell = s.Cells[i]
+		outcomes[i].Cell, outcomes[i].Seed = s.Cells[i], o.Seed
 		outcomes[i].Result, outcomes[i].Err = run.Reusable(o, exit.Done)
 		if c := &outcomes[i]; s.Halving != nil && s.first(i) == i && c.Result == nil && c.Err == nil {
 			c.earlier, c.Err = run.Reusable(o, exit.Interrupted)
