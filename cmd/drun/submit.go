@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -115,11 +117,16 @@ func (s *submission) submit(cmd *cobra.Command, target, name string) (err error)
 	return waitFor(cmd, []*history.Job{j})
 }
 
-// hand hands a request over, and has its jobs followed.
+// hand hands a request over, and has its jobs followed. Of one that a signal interrupts nothing is left.
 func hand(cmd *cobra.Command, r *submit.Request) ([]*history.Job, error) {
-	jobs, err := submit.Submit(cmd.Context(), r)
-	if err == nil {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	jobs, err := submit.Submit(ctx, r)
+	switch {
+	case err == nil:
 		err = follow(r.Home)
+	case ctx.Err() != nil:
+		err = exit.Errorf(exit.Interrupted, "interrupted: nothing is handed over")
 	}
 	return jobs, err
 }

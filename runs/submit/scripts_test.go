@@ -254,3 +254,43 @@ func TestEnvironmentOfTheQueue(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Of a job whose submission is interrupted nothing is left.
+func TestInterruptedSubmission(t *testing.T) {
+	bin, home := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Chdir(home)
+	for program, text := range map[string]string{"sbatch": ">" + home + "/waits; while [ -e " + home + "/waits ]; do sleep 0.1; done", "squeue": "", "scancel": "", "scontrol": ""} {
+		if err := os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	r := &Request{Home: home, Bundle: &recipe.Bundle{Name: "x.star"}, Nodes: 1, Ranks: 1, Target: &Target{Name: "here", Kind: "slurm"}, Info: history.RunInfo{Recipe: "x.star", WorldSize: 1}}
+	go func() {
+		_, err := Submit(ctx, r)
+		ended <- err
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat("waits"); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal("sbatch is not called")
+		}
+	}
+	cancel()
+	err := <-ended
+	_ = os.Remove("waits")
+	db, opened := history.Open(home)
+	if opened != nil {
+		t.Fatal(opened)
+	}
+	defer db.Close()
+	jobs, _ := db.Jobs(true)
+	runs, _ := db.Select(history.Selection{})
+	folders, _ := filepath.Glob(home + "/jobs/*/")
+	if err == nil || len(jobs)+len(runs)+len(folders) > 0 {
+		t.Errorf("%v; left are %v, %v, %v", err, jobs, runs, folders)
+	}
+}
