@@ -73,22 +73,6 @@ func (j *job) Name() string { return j.runs[0].Name }
 // Seconds is how long before its end a job is told.
 func (r *Request) Seconds() int { return int((r.Grace + 30*time.Second) / time.Second) }
 
-// CellVariable has the number of a sweep's cell.
-func (j *job) CellVariable() string {
-	if j.Target.Kind == Local {
-		return CellVariable
-	}
-	return "SLURM_ARRAY_TASK_ID"
-}
-
-// Keep is the file for drun's exit code.
-func (j *job) Keep() string {
-	if j.Cells != nil {
-		return "exit-$" + j.CellVariable()
-	}
-	return "exit"
-}
-
 // Stuck is a query, in a shell's double quotes, whether the last ten attempts of the run began at the same step: one that saves nothing
 // would go on for ever.
 func (j *job) Stuck() string {
