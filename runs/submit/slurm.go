@@ -148,8 +148,7 @@ var refusals = [][2]string{
 
 // refused is the error of a job that sbatch does not take, in its words.
 func refused(words string) error {
-	words = strings.TrimPrefix(strings.TrimPrefix(words, "sbatch: error: "), "Batch job submission failed: ")
-	words = strings.ReplaceAll(strings.ReplaceAll(words, "sbatch: error: ", ""), "Batch job submission failed: ", "")
+	words = strings.NewReplacer("sbatch: error: ", "", "Batch job submission failed: ", "").Replace(words)
 	hint := ""
 	for _, r := range refusals {
 		if strings.Contains(strings.ToLower(words), r[0]) {

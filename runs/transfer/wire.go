@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -116,34 +118,14 @@ func (e *garbled) Error() string {
 
 func (*garbled) ExitCode() exit.Code { return exit.Usage }
 
-// traveller is a kind of error that is the same on the other side, with the status of its answer.
-type traveller struct {
+// travellers are the kinds of errors that are the same on the other side, with the status of their answers.
+var travellers = []struct {
 	kind   string
 	status int
-	as     func(err error) (error, bool)
-	back   func(detail []byte) error
-}
-
-var travellers = []traveller{travels[history.Moved]("moved", 409), travels[history.Diverged]("diverged", 409), travels[Lacking]("lacking", 409), travels[history.Gone]("gone", 410),
-	travels[history.NotFound]("missing", 404), travels[garbled]("garbled", 400)}
-
-func travels[T any, P interface {
-	*T
-	error
-}](kind string, status int) traveller {
-	as := func(err error) (error, bool) {
-		var e P
-		is := errors.As(err, &e)
-		return e, is
-	}
-	back := func(detail []byte) error {
-		e := P(new(T))
-		if err := json.Unmarshal(detail, e); err != nil {
-			return err
-		}
-		return e
-	}
-	return traveller{kind, status, as, back}
+	of     reflect.Type
+}{
+	{"moved", 409, reflect.TypeFor[history.Moved]()}, {"diverged", 409, reflect.TypeFor[history.Diverged]()}, {"lacking", 409, reflect.TypeFor[Lacking]()},
+	{"gone", 410, reflect.TypeFor[history.Gone]()}, {"missing", 404, reflect.TypeFor[history.NotFound]()}, {"garbled", 400, reflect.TypeFor[garbled]()},
 }
 
 // fault is an error as it travels.
@@ -174,9 +156,9 @@ func Fail(w http.ResponseWriter, err error) {
 		status = http.StatusInsufficientStorage
 	}
 	for _, t := range travellers {
-		if e, is := t.as(err); is {
+		if e := reflect.New(reflect.PointerTo(t.of)); errors.As(err, e.Interface()) {
 			f.Kind, status = t.kind, t.status
-			f.Detail, _ = json.Marshal(e)
+			f.Detail, _ = json.Marshal(e.Elem().Interface())
 		}
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
@@ -311,8 +293,8 @@ func (r *Remote) refusal(response *http.Response, answer []byte) error {
 		}
 	}
 	for _, t := range travellers {
-		if t.kind == f.Kind {
-			return t.back(f.Detail)
+		if e := reflect.New(t.of); t.kind == f.Kind {
+			return cmp.Or(json.Unmarshal(f.Detail, e.Interface()), e.Interface().(error))
 		}
 	}
 	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
