@@ -279,15 +279,19 @@ func TestInterruptedSubmission(t *testing.T) {
 			t.Fatal("sbatch is not called")
 		}
 	}
-	cancel()
-	err := <-ended
-	_ = os.Remove("waits")
 	db, opened := history.Open(home)
 	if opened != nil {
 		t.Fatal(opened)
 	}
 	defer db.Close()
 	jobs, _ := db.Jobs(true)
+	if release, err := handing(home, jobs[0].UID); release != nil || err != nil {
+		t.Errorf("nobody is handing it over: %v", err)
+	}
+	cancel()
+	err := <-ended
+	_ = os.Remove("waits")
+	jobs, _ = db.Jobs(true)
 	runs, _ := db.Select(history.Selection{})
 	folders, _ := filepath.Glob(home + "/jobs/*/")
 	if err == nil || len(jobs)+len(runs)+len(folders) > 0 {

@@ -348,8 +348,10 @@ func TestSubmitterThatIsGone(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(home, "jobs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	ended := make(chan error)
-	go func() { ended <- (&Follower{Home: home}).Run(t.Context()) }()
+	go func() { ended <- (&Follower{Home: home}).Run(ctx) }()
 	looks := func() { // it has looked once it has removed the file
 		Wake(home)
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
