@@ -161,7 +161,9 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 	if o.Deterministic != nil {
 		o.Command = append(o.Command, fmt.Sprintf("--deterministic=%v", *o.Deterministic))
 	}
-	o.Sweep = f.identity(o.Recipe, cells, seeds)
+	// What it runs names a sweep, so that it has the same name whenever it is repeated.
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %d %s %d", o.Recipe, cells, seeds, f.early, f.first))
+	o.Sweep = &records.Sweep{Name: fmt.Sprintf("sweep-%x", sum[:4]), Cells: len(cells), Command: secret.Arguments(os.Args)}
 	s := &sweep.Sweep{Options: o, Cells: cells, Seeds: seeds, PerCombination: len(f.seeds), Jobs: f.jobs}
 	if cmd.Flags().Changed("hosts") {
 		threads := o.Threads
@@ -254,12 +256,6 @@ func (f *sweepFlags) sweep(cmd *cobra.Command, o run.Options) error {
 		return exitStatus(exit.Recipe)
 	}
 	return nil
-}
-
-// identity names a sweep by what it runs, so that it has the same name whenever it is repeated.
-func (f *sweepFlags) identity(recipe string, cells []sweep.Cell, seeds []int64) *records.Sweep {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %d %s %d", recipe, cells, seeds, f.early, f.first))
-	return &records.Sweep{Name: fmt.Sprintf("sweep-%x", sum[:4]), Cells: len(cells), Command: secret.Arguments(os.Args)}
 }
 
 func (f *sweepFlags) cells(cmd *cobra.Command, o run.Options) ([]sweep.Cell, error) {

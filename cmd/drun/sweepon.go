@@ -107,13 +107,10 @@ func resultOf(db *history.DB, j *history.Job) (*run.Result, error) {
 // checkOn checks the flags of a sweep on a target, and counts its ranks.
 func (f *sweepFlags) checkOn(cmd *cobra.Command, o *run.Options) error {
 	if f.on == "" {
-		for _, k := range submit.Keys {
-			if k.Flag && cmd.Flags().Changed(k.Name) {
+		for _, k := range append([]submit.Key{{Name: "nnodes"}, {Name: "copy"}, {Name: "sums"}}, submit.Keys...) {
+			if cmd.Flags().Changed(k.Name) {
 				return usage("for example --on hpc", "--%s is for the runs of a target: --on", k.Name)
 			}
-		}
-		if cmd.Flags().Changed("nnodes") || cmd.Flags().Changed("copy") {
-			return usage("for example --on hpc", "--nnodes and --copy are for the runs of a target: --on")
 		}
 		return nil
 	}
