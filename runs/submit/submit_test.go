@@ -3,6 +3,7 @@ package submit
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,6 +66,8 @@ func TestExitCodeComesFirst(t *testing.T) {
 		{130, "", false, history.Interrupted},
 		{130, "", true, history.Cancelled},
 		{137, history.Failed, false, history.Failed},
+		{137, history.Lost, false, history.Lost},
+		{137, history.Running, false, history.Failed},
 		{137, "", false, history.Failed},
 	} {
 		j := &history.Job{}
@@ -167,6 +170,9 @@ func TestJobSetStates(t *testing.T) {
 		}
 		return v
 	}
+	ended := func(code int) string {
+		return fmt.Sprintf(`{"status":{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":%d,"reason":"Error"}}}]}}`, code)
+	}
 	running := `{"metadata":{"name":"a-workers-0-0"},"spec":{"nodeName":"n2"},"status":{"phase":"Running"}}`
 	for _, c := range []struct {
 		set  string
@@ -181,6 +187,7 @@ func TestJobSetStates(t *testing.T) {
 		{`{}`, []string{running, `{"spec":{"nodeName":"n1"},"status":{"phase":"Running"}}`}, history.Running, "on n1,n2", -1},
 		{`{"status":{"conditions":[{"type":"Completed","status":"True"}]}}`, nil, history.Done, "", 0},
 		{`{"status":{"conditions":[{"type":"Failed","status":"True"}]}}`, []string{`{"status":{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":1,"reason":"Error"}}}]}}`}, history.Failed, "exit code 1", 1},
+		{`{"status":{"conditions":[{"type":"Failed","status":"True"}]}}`, []string{ended(3), ended(0), ended(1), ended(3)}, history.Failed, "exit code 1", 1},
 		{`{"status":{"conditions":[{"type":"Failed","status":"True"}]}}`, []string{`{"status":{"phase":"Failed","containerStatuses":[{"state":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]}}`}, history.Failed, "out of memory", 137},
 	} {
 		var pods []thing
