@@ -69,10 +69,11 @@ const (
 
 // Go says how far a rank goes on.
 type Go struct {
-	To    string
-	Until *Moment `cbor:",omitempty"` // it stops there in any case
-	Meets string  `cbor:",omitempty"`
-	Last  bool    `cbor:",omitempty"` // with Note: the latest ones are kept if there are many, not the first
+	To       string
+	Until    *Moment `cbor:",omitempty"` // it stops there in any case
+	Meets    string  `cbor:",omitempty"`
+	Followed bool    `cbor:",omitempty"` // each statement on the way is followed, not only the latest: Stopped.Back is known
+	Last     bool    `cbor:",omitempty"` // with Note: the latest ones are kept if there are many, not the first
 }
 
 // Look asks for values while the rank stands still.

@@ -250,7 +250,7 @@ const leadIn = 100_000
 
 // traces reports whether the rank is followed statement by statement.
 func (a *Agent) traces() bool {
-	if a.going.To != engine.ToBreak || slices.ContainsFunc(a.breaks, func(b *breakpoint) bool { return b.Line > 0 || b.Changes != "" }) {
+	if a.going.To != engine.ToBreak || a.going.Followed || slices.ContainsFunc(a.breaks, func(b *breakpoint) bool { return b.Line > 0 || b.Changes != "" }) {
 		return true
 	}
 	u := a.going.Until

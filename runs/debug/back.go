@@ -8,8 +8,10 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"drun/checkpoints"
 	"drun/engine"
 	"drun/history"
 	"drun/internal/exit"
@@ -51,13 +53,14 @@ func (all moments) updates() int64 {
 type start struct {
 	updates int64
 	own     bool // states that earlier repetitions have saved count, too, and this one saves some
+	ready   bool // where the repetition stands that was prepared
 }
 
 // starts lists where a repetition may begin, the latest first.
 func (s *Session) starts(updates int64) []start {
-	list := []start{{updates, true}, {updates, false}}
+	list := []start{{ready: true}, {updates: updates, own: true}, {updates: updates}}
 	if a := s.base.from; a != nil && a.From != nil && a.Updates < updates { // the variables were those of a run that is resumed there
-		list = append(list, start{a.Updates + 1, false})
+		list = append(list, start{updates: a.Updates + 1})
 	}
 	return append(list, start{})
 }
@@ -96,19 +99,24 @@ func (s *Session) StepBack(ctx context.Context, rank int, ranks []int, say Say) 
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
 	to := slices.Clone(now)
+	var unknown []int
 	for r, is := range s.Now().Ranks {
-		if is.State != Held || ranks != nil && !slices.Contains(ranks, r) {
-			continue
+		switch {
+		case is.State != Held || ranks != nil && !slices.Contains(ranks, r):
+		case is.Stop.Back != nil:
+			to[r] = is.Stop.Back
+		default:
+			unknown = append(unknown, r)
 		}
-		back := is.Stop.Back
-		if back == nil && r == rank { // it was not followed then: it comes to where it is once more, followed
-			w := try.To(s.reach(ctx, now, r, say, func(at *engine.Stopped) bool { return at.Back != nil }))
-			back = w.at(r).Stop.Back
-			s.leaving.Go(w.close)
+	}
+	if unknown != nil { // they were not followed then: they come to where they are once more, followed
+		w := try.To(s.again(ctx, now.updates(), now, unknown, nil, engine.Go{Meets: engine.Pass, Followed: true}, say, func(_ *world, at []Rank) bool {
+			return !slices.ContainsFunc(unknown, func(r int) bool { return at[r].Stop.Back == nil })
+		}))
+		for _, r := range unknown {
+			to[r] = cmp.Or(w.at(r).Stop.Back, to[r])
 		}
-		if back != nil {
-			to[r] = back
-		}
+		s.leaving.Go(w.close)
 	}
 	if slices.Equal(to, now) {
 		return exit.Errorf(exit.Usage, "rank %d is at the beginning", rank)
@@ -160,16 +168,94 @@ func (s *Session) GoTo(ctx context.Context, rank int, to map[int]engine.Moment, 
 
 // goTo shows a repetition in which each rank is where to says or, where another keeps it from getting there, before that.
 func (s *Session) goTo(ctx context.Context, now, to moments, rank int, say Say) error {
-	w, err := s.reach(ctx, to, rank, say, func(*engine.Stopped) bool { return true })
+	w, err := s.again(ctx, to.updates(), to, []int{rank}, nil, engine.Go{Meets: engine.Pass}, say, func(*world, []Rank) bool { return true })
 	if err == nil {
 		s.show(w, now)
+		s.prepare(to)
 	}
 	return err
 }
 
-// reach makes a repetition in which a rank has come to its moment of to, as is wanted, and the others to theirs if they can.
-func (s *Session) reach(ctx context.Context, to moments, rank int, say Say, wanted func(*engine.Stopped) bool) (*world, error) {
-	return s.again(ctx, to.updates(), to, []int{rank}, nil, engine.Go{Meets: engine.Pass}, say, func(_ *world, at []Rank) bool { return wanted(at[rank].Stop) })
+// prepare begins the repetition for the next step back, while a person looks at the present one: from the nearest state to the end
+// of the update before that in which the ranks are.
+func (s *Session) prepare(to moments) {
+	end := max(0, to.updates()-1)
+	spare := sync.OnceValue(func() *world {
+		said := ""
+		var w *world
+		for _, from := range s.starts(end) {
+			var err error
+			if from.ready {
+				continue
+			}
+			if w, err = s.repeat(from, nil, &engine.Moment{Updates: end}, func(text string) { said = text }); w != nil || err != nil {
+				break
+			}
+		}
+		if w == nil {
+			return nil // the step back finds out why
+		}
+		w.said, w.upTo = said, end
+		if goals := make(moments, len(w.ranks)); end > 0 {
+			for rank := range goals {
+				goals[rank] = &engine.Moment{Updates: end}
+			}
+			w.send(goals, nil, engine.Go{Meets: engine.Pass})
+		}
+		return w
+	})
+	s.change(func() { s.spare = spare })
+	s.leaving.Go(func() { spare() })
+}
+
+// ready takes the repetition that was prepared, once it stands; nil: there is none, or it does not lead to the moments.
+func (s *Session) ready(ctx context.Context, to moments, say Say) *world {
+	w := s.unprepare()
+	if w == nil {
+		return nil
+	}
+	leads := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for rank, m := range to {
+			r := w.ranks[rank]
+			if m != nil && (r.State != Held || !r.Stop.Moment.Before(*m) || r.Stop.Moment.Updates < m.Updates-1) {
+				return false
+			}
+		}
+		return !w.over
+	}
+	if n := to.updates(); w.upTo == n || w.upTo == n-1 {
+		s.mu.Lock()
+		stands := w.quiet()
+		s.mu.Unlock()
+		if stands {
+			w.said = "a repetition was begun ahead: less than 0.1 s of computation"
+		}
+		say.tell(w.said)
+		if s.await(ctx, w.quiet) == nil && leads() {
+			return w
+		}
+	}
+	s.leaving.Go(w.close)
+	return nil
+}
+
+// unprepare takes the repetition that was prepared; nil: there is none.
+func (s *Session) unprepare() (w *world) {
+	var spare func() *world
+	s.change(func() { spare, s.spare = s.spare, nil })
+	if spare != nil {
+		w = spare()
+	}
+	return w
+}
+
+// dismiss ends the repetition that was prepared, if there is one.
+func (s *Session) dismiss() {
+	if w := s.unprepare(); w != nil {
+		w.close()
+	}
 }
 
 // again makes repetitions that begin ever earlier, with fewer updates, until some ranks have come to their moments of to and what
@@ -178,7 +264,13 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 	var before *replay.Rerun
 	problem := ""
 	for _, from := range s.starts(updates) {
-		w, err := s.repeat(from, before, to[ranks[0]], say)
+		var w *world
+		switch {
+		case !from.ready:
+			w, err = s.repeat(from, before, to[ranks[0]], say)
+		case how.Meets == engine.Pass && !how.Followed:
+			w = s.ready(ctx, to, say)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -194,8 +286,11 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 		if err == nil && problem == "" {
 			same := !slices.ContainsFunc(ranks, func(r int) bool { return !at[r].Stop.Moment.SameLocals(*to[r]) })
 			last := w.from.From == nil
+			if !same && !last && !s.loose {
+				s.change(func() { s.lacking[w.from.Updates] = to[ranks[0]].Updates })
+			}
 			if !same && last && !s.loose {
-				s.loose = true
+				s.change(func() { s.loose, s.lacking = true, map[int64]int64{} })
 				say.tell("some variables have other values in each repetition, such as a time: they may not be what they were")
 			}
 			if found := wanted(w, at); (same || s.loose) && (last || found) {
@@ -251,6 +346,8 @@ func (s *Session) limits(ranks int) moments {
 // repeat begins a repetition of the run, up to where its ranks wait at their beginning; nil: it would begin where before began.
 func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, say Say) (_ *world, err error) {
 	defer try.Caught(&err)
+	s.repeating.Lock()
+	defer s.repeating.Unlock()
 	of := cmp.Or(s.source, s.base)
 	db := try.To(history.OpenReadOnly(of.home))
 	defer db.Close()
@@ -258,14 +355,15 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 	defer try.CaughtOr(&err, dir.Remove)
 	var more []string
 	if from.own {
-		for _, dir := range s.homes {
-			more = append(more, dir.Path)
-		}
+		more = s.homes()
 	}
 	o := s.options
 	o.Stdout, o.Stderr, o.Terminal, o.LogFiles, o.Signals, o.Join = io.Discard, io.Discard, false, nil, nil, nil
 	a := try.To(replay.Prepare(o, db, of.home, of.id, s.secrets, s.given, from.updates, dir.Path, more...))
-	if before != nil && before.Options.Replay.Home == a.Options.Replay.Home && before.Options.Replay.From == a.Options.Replay.From {
+	s.mu.Lock()
+	lacks := to != nil && to.Updates <= s.lacking[a.Updates]
+	s.mu.Unlock()
+	if before != nil && origin(before) == origin(a) || lacks && a.From != nil {
 		dir.Remove()
 		return nil, nil
 	}
@@ -290,9 +388,31 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 	if err != nil {
 		return nil, fmt.Errorf("the run cannot be repeated: %w", err)
 	}
-	w.from = a
-	s.homes = append(s.homes, dir)
+	w.from, w.dir = a, dir
+	s.made = append(s.made, w)
 	return w, nil
+}
+
+// origin tells the states apart from which repetitions begin.
+func origin(a *replay.Rerun) string { return a.Options.Replay.Home + " " + a.Options.Replay.From }
+
+// homes lists those of repetitions that may have states, and removes the others.
+func (s *Session) homes() (list []string) {
+	s.made = slices.DeleteFunc(s.made, func(w *world) bool {
+		select {
+		case <-w.ran:
+			store, err := checkpoints.OpenIfAny(w.dir.Path)
+			store.Close()
+			if store == nil && err == nil {
+				w.dir.Remove()
+				return true
+			}
+		default:
+		}
+		list = append(list, w.dir.Path)
+		return false
+	})
+	return list
 }
 
 // statesAtMost limits how many states of a repetition are kept: the latest ones.

@@ -132,6 +132,9 @@ func TestVariables(t *testing.T) {
 		}
 		s.do("next", "next", "next")
 	}
+	if n := strings.Count(fmt.Sprint(s.said), "from the checkpoint of step 1"); n > 1 {
+		t.Errorf("a checkpoint that lacks a variable was tried %d times: %v", n, s.said)
+	}
 	if !strings.Contains(fmt.Sprint(s.said), "from the checkpoint of step 1") || !strings.Contains(fmt.Sprint(s.said), "from the beginning") {
 		t.Errorf("going back said %v", s.said)
 	}
@@ -246,6 +249,67 @@ func TestLatestChange(t *testing.T) {
 	s.want(`p d["k"]`, "0")
 	s.want("n == 5", "n") // no command: there is no such variable
 	s.want("where d", "print where d")
+	s.finish()
+	s.same()
+}
+
+// While a person looks at the past, the repetition for the next step back begins ahead, and it leads to the right moment. Those that
+// are over are removed.
+func TestAhead(t *testing.T) {
+	s := launch(t, options(t, fmt.Sprintf(tall, "pass", "pass"), 2)).start()
+	s.do("break 17 if epoch == 2", "continue", "delete")
+	var losses []string
+	for range 4 {
+		losses = append(losses, s.do("across loss"))
+		s.do("next")
+	}
+	s.do("back")
+	for i := 3; i >= 0; i-- {
+		if got := s.do("across loss"); got != losses[i] {
+			t.Errorf("step back %d: loss is %s, was %s", i, got, losses[i])
+		}
+		w := s.prepared()
+		s.said = nil
+		if s.do("back"); s.shown() != w {
+			t.Errorf("step back %d did not take the repetition that stood ready: %v", i, s.said)
+		}
+		if got := fmt.Sprint(s.said); got != "[a repetition was begun ahead: less than 0.1 s of computation]" {
+			t.Errorf("going back said %v", got)
+		}
+	}
+	s.prepared()
+	if n := len(s.made); n > 7 {
+		t.Errorf("%d repetitions are kept", n)
+	}
+	s.finish()
+	if s.spare != nil {
+		t.Error("a repetition still stands ready in the present")
+	}
+	s.same()
+}
+
+// The statement before a call of many updates is found.
+func TestBackOverUpdates(t *testing.T) {
+	s := launch(t, options(t, `def train(w, opt):
+    for step in range(6):
+        (w * w).sum().backward()
+        opt.step()
+        opt.zero_grad()
+
+def main():
+    w = tensor.ones(4)
+    w.requires_grad = True
+    opt = optim.sgd([w], lr = 0.05)
+    n = 1
+    train(w, opt)
+    run.log(n = n)
+`, 2)).start()
+	s.do("break update 6", "continue", "delete", "out")
+	s.at(13, 13)
+	s.do("back")
+	s.at(12, 12)
+	s.do("back")
+	s.at(11, 11)
 	s.finish()
 	s.same()
 }

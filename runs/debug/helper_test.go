@@ -197,3 +197,16 @@ def main():
         if step % 4 == 3:
             checkpoint.save(state, step = step)
 `
+
+// prepared waits until the repetition for the next step back stands, and returns it.
+func (s *session) prepared() *world {
+	s.t.Helper()
+	if s.spare == nil {
+		s.t.Fatal("no repetition was begun for the next step back")
+	}
+	w := s.spare()
+	if err := s.await(s.context(), func() bool { return !w.any(Executes) }); err != nil {
+		s.t.Fatal(err)
+	}
+	return w
+}

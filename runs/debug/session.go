@@ -21,7 +21,6 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/exit"
-	"drun/internal/scratch"
 	"drun/internal/try"
 	"drun/runs/replay"
 	"drun/starlib/lang"
@@ -50,10 +49,14 @@ type Session struct {
 	source  *world                         // the recorded run that TakeUp repeats; nil: base is the run itself
 	left    bool                           // the run goes on without the debugger, which has been there
 	closed  bool
-	leaving sync.WaitGroup // repetitions that are no longer shown, and end
-	homes   []*scratch.Dir // of repetitions, which have states that they kept
-	loose   bool           // the variables have other values in each repetition
-	closing sync.Once
+	leaving sync.WaitGroup  // repetitions that are no longer shown, and end
+	spare   func() *world   // waits for the repetition that was begun for the next step back, see prepare; nil: there is none
+	lacking map[int64]int64 // states, by their updates, that lack variables, and up to which update that was seen
+	loose   bool            // the variables have other values in each repetition
+
+	repeating sync.Mutex // held while a repetition begins; guards made
+	made      []*world   // the repetitions that go on, or that have kept states
+	closing   sync.Once
 }
 
 // change makes a change that others may wait for.
@@ -83,7 +86,7 @@ func (s *Session) await(ctx context.Context, is func() bool) error {
 }
 
 func newSession(o run.Options) *Session {
-	return &Session{options: o, lines: map[string]*lang.Lines{}, env: universe.Names(), changed: make(chan struct{}), breaks: map[string][]engine.Breakpoint{}}
+	return &Session{options: o, lines: map[string]*lang.Lines{}, env: universe.Names(), changed: make(chan struct{}), breaks: map[string][]engine.Breakpoint{}, lacking: map[int64]int64{}}
 }
 
 // Launch starts a run under the debugger. Its ranks wait before their first step, until Start.
@@ -169,7 +172,7 @@ func TakeUp(o run.Options, db *history.DB, home string, id, step int64, secrets 
 	s.Bundle = try.To(replay.Captured(db, home, id))
 	goal := engine.Moment{Updates: try.To(replay.UpdatesAt(db, home, id, step))}
 	s.source = &world{home: home, id: id}
-	s.base = try.To(s.repeat(start{goal.Updates, false}, nil, nil, nil))
+	s.base = try.To(s.repeat(start{updates: goal.Updates}, nil, nil, nil))
 	s.Go(nil, engine.Go{Until: &goal})
 	_ = s.await(context.Background(), s.base.quiet)
 	if over, why := s.Over(); over {
@@ -438,10 +441,11 @@ func (s *Session) Close() {
 		if past != nil {
 			past.close()
 		}
+		s.dismiss()
 		s.leaving.Wait()
 		s.base.close()
-		for _, dir := range s.homes {
-			dir.Remove()
+		for _, w := range s.made {
+			w.dir.Remove()
 		}
 		s.change(func() { s.closed = true })
 	})

@@ -11,6 +11,7 @@ import (
 	"drun/engine"
 	"drun/engine/run"
 	"drun/internal/exit"
+	"drun/internal/scratch"
 	"drun/internal/terminal"
 	"drun/runs/replay"
 )
@@ -39,6 +40,9 @@ type world struct {
 	home string // of its history
 	id   int64
 	from *replay.Rerun // that it repeats; nil: it is the run itself
+	dir  *scratch.Dir  // its home, then
+	said string        // how long it takes
+	upTo int64         // the update after which it stands, if it was prepared
 
 	channel *engine.Channel // to the process that leads it
 	ranks   []Rank
@@ -101,6 +105,7 @@ func (w *world) heard(m *engine.Debugging) {
 	if w == w.s.past && w.returned() {
 		w.s.past = nil
 		w.s.leaving.Go(w.close)
+		w.s.leaving.Go(w.s.dismiss)
 	}
 }
 
