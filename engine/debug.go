@@ -74,6 +74,7 @@ type Go struct {
 	Meets    string  `cbor:",omitempty"`
 	Followed bool    `cbor:",omitempty"` // each statement on the way is followed, not only the latest: Stopped.Back is known
 	Last     bool    `cbor:",omitempty"` // with Note: the latest ones are kept if there are many, not the first
+	After    *Moment `cbor:",omitempty"` // with Note: only those since then are kept
 }
 
 // Look asks for values while the rank stands still.

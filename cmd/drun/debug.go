@@ -132,6 +132,7 @@ func secretsOf(o *run.Options) []engine.Param {
 type prompt struct {
 	*debug.Console
 	out, err io.Writer
+	piped    *bufio.Reader // of the commands; nil: a person types them
 
 	mu     sync.Mutex
 	cancel func() // ends the command that is carried out or, before there is a session, drun
@@ -175,8 +176,25 @@ func (p *prompt) converse(in io.Reader) error {
 		}
 		failed = !p.do(line) || failed
 		if over, _ := p.Over(); over {
-			return cmp.Or(p.outcome(), failedIf(failed))
+			err := p.outcome()
+			p.sayLeft()
+			return cmp.Or(err, failedIf(failed))
 		}
+	}
+}
+
+// sayLeft names the commands that have come through a pipe and were not carried out.
+func (p *prompt) sayLeft() {
+	if p.piped == nil {
+		return
+	}
+	text, _ := p.piped.Peek(p.piped.Buffered())
+	left := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
+		line = strings.TrimSpace(line)
+		return line == "" || line == "quit" || line == "q"
+	})
+	if len(left) > 0 {
+		fmt.Fprintf(p.err, "drun: the run has ended: not carried out: %s\n", terminal.Escape(strings.Join(left, "; ")))
 	}
 }
 
@@ -225,9 +243,9 @@ func (p *prompt) reader(in io.Reader) func() (string, error) {
 			return text, err
 		}
 	}
-	lines := bufio.NewReader(in)
+	p.piped = bufio.NewReader(in)
 	return func() (string, error) {
-		text, err := lines.ReadString('\n')
+		text, err := p.piped.ReadString('\n')
 		if text != "" {
 			err = nil
 		}

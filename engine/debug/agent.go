@@ -348,7 +348,7 @@ func (a *Agent) statement() (at place, begins bool) {
 	}
 	at = a.placeAt(0)
 	f := &a.here[depth-1]
-	if at.line == 0 || at == f.at {
+	if at.line == 0 || at == f.at || ends(a.Thread.DebugFrame(0)) {
 		return at, false
 	}
 	*f = frame{at, a.now(), f.since}

@@ -269,3 +269,98 @@ func BenchmarkStatement(b *testing.B) {
 		})
 	}
 }
+
+// The end of a function or a loop is no statement, also where the compiler gives it the position of one that was not executed.
+func TestEnds(t *testing.T) {
+	const src = `def f(x):
+    if x:
+        a = len("x")
+def g(x):
+    if x:
+        a = len("x")
+    else:
+        b = len("yy")
+def h(x):
+    for i in range(2):
+        if i == x:
+            a = len("x")
+        else:
+            b = len("yy")
+def k(x):
+    while x > 0:
+        x = x - 1
+def l(x):
+    for i in range(9):
+        for j in [y for y in range(2) if y]:
+            if i + j == x:
+                return i
+            elif i == x:
+                break
+def main():
+    f(1)
+    g(1)
+    g(0)
+    h(1)
+    k(2)
+    l(1)
+    l(2)
+main()
+last = len("z")
+`
+	want := "[4 9 15 18 25 33 26 2 3 27 5 6 28 5 8 29 10 11 14 10 11 12 10 30 16 17 16 17 16 31 19 20 21 22 32 19 20 21 23 20 19 20 21 22 34]"
+	for _, marks := range []bool{true, false} {
+		r := begin(t, src, marks)
+		var got []int32
+		for len(got) < 100 && (len(got) == 0 || got[len(got)-1] != 34) {
+			r.Deliver(&engine.Debug{Go: &engine.Go{To: engine.StepIn}})
+			got = append(got, r.stopped().Frames[0].Line)
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("with marks %v, stepped through\n%v, want\n%s", marks, got, want)
+		}
+		if err := r.run(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Digests cover what dicts, lists and structs hold that is not plain, and end with values that contain themselves.
+func TestDigests(t *testing.T) {
+	r := begin(t, `def main():
+    w = tensor([1.0, 2.0])
+    data_ = data.dataset(w)
+    held = [{"w": w, "f": len}, [w, len], (len, [w]), struct(w = w, f = len), [data_, len], nn.linear(2, 2), {"m": [nn.linear(1, 1)]}]
+    held[0]["self"] = held
+    w[0] = 5.0
+    held[5].bias.detach().fill_(7)
+    held[6]["m"][0].weight.detach().fill_(7)
+    return held
+main()
+`, true)
+	digests := func() (list []uint64) {
+		for i := range 7 {
+			a := r.ask(&engine.Debug{Look: &engine.Look{Expr: fmt.Sprintf("held[%d]", i)}})
+			if a.Error != "" {
+				t.Fatal(a.Error)
+			}
+			list = append(list, a.Values[0].Digest)
+		}
+		return list
+	}
+	r.Deliver(&engine.Debug{Breaks: &[]engine.Breakpoint{{ID: 1, File: "a.star", Line: 6}, {ID: 2, File: "a.star", Line: 9}}, Go: &engine.Go{}})
+	r.stopped()
+	before := digests()
+	if again := digests(); fmt.Sprint(again) != fmt.Sprint(before) {
+		t.Errorf("digests are %v and then %v", before, again)
+	}
+	r.Deliver(&engine.Debug{Go: &engine.Go{}})
+	r.stopped()
+	for i, after := range digests() {
+		if after == before[i] {
+			t.Errorf("held[%d] has changed, its digest has not", i)
+		}
+	}
+	if err := r.run(); err != nil {
+		t.Error(err)
+	}
+}

@@ -51,7 +51,7 @@ func (a *Agent) passes(b *breakpoint, text string) bool {
 const metAtMost = 10_000
 
 func (a *Agent) goesOn(m engine.Met) bool {
-	if a.going.Meets == engine.Note {
+	if a.going.Meets == engine.Note && (a.going.After == nil || !m.Moment.Before(*a.going.After)) {
 		if len(a.met) == metAtMost && a.going.Last {
 			a.met = append(a.met[:0], a.met[metAtMost/2:]...)
 		}

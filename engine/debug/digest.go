@@ -3,6 +3,7 @@ package debug
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"drun/starlib"
 	"drun/starlib/codec"
@@ -15,6 +16,16 @@ import (
 
 // Digest covers everything that a value holds, as far as it is data.
 func Digest(v starlark.Value) uint64 {
+	left := digestedAtMost
+	return digest(v, nil, &left)
+}
+
+// digestedAtMost limits how many values are covered, since one may be held in many places.
+const digestedAtMost = 1_000_000
+
+// digest covers a value within others, of which within has the lists and dicts.
+func digest(v starlark.Value, within []starlark.Value, left *int) uint64 {
+	sum := xxh3.HashString(v.Type())
 	switch v := v.(type) {
 	case *startensor.Value:
 		t, err := tensor.Contiguous(v.Tensor())
@@ -22,44 +33,22 @@ func Digest(v starlark.Value) uint64 {
 			return 0
 		}
 		return xxh3.HashSeed(t.Content(), xxh3.HashString(fmt.Sprint(t.DType(), t.Shape())))
-	case starlib.Stateful:
-		sum := xxh3.HashString(v.(starlark.Value).Type())
-		for _, e := range v.State() {
-			sum = mix(mix(sum, xxh3.HashString(e.Name)), Digest(e.Value))
+	case *starlark.List, *starlark.Dict:
+		if slices.Contains(within, starlark.Value(v)) {
+			return sum
 		}
-		return sum
-	case *starlark.List: // these may hold values that are not plain
-		return digestOfItems(v)
-	case starlark.Tuple:
-		return digestOfItems(v)
+		within = append(within, v)
 	}
-	if data, err := codec.Encode(v); err == nil {
-		return xxh3.Hash(data)
-	}
-	sum := xxh3.HashString(v.Type())
-	if has, is := v.(starlark.HasAttrs); is {
-		for _, name := range []string{"x", "y"} { // of a dataset
-			if x, err := has.Attr(name); err == nil && x != nil && v.Type() == "Dataset" {
-				sum = mix(sum, Digest(x))
-			}
+	if _, is := v.(starlib.Stateful); !is {
+		if data, err := codec.Encode(v); err == nil {
+			return xxh3.Hash(data)
 		}
 	}
-	return sum
-}
-
-// digestOfItems limits the depth of a value that contains itself, as Encode does.
-func digestOfItems(v starlark.Indexable) uint64 {
-	if data, err := codec.Encode(v); err == nil {
-		return xxh3.Hash(data)
-	}
-	sum := xxh3.HashString(v.Type())
-	for i := range v.Len() {
-		switch x := v.Index(i).(type) {
-		case *starlark.List, starlark.Tuple:
-			sum = mix(sum, xxh3.HashString(x.Type()))
-		default:
-			sum = mix(sum, Digest(x))
+	for name, part := range partsOf(v) { // it holds values that are not plain
+		if *left--; *left < 0 {
+			break
 		}
+		sum = mix(mix(sum, xxh3.HashString(name)), digest(part, within, left))
 	}
 	return sum
 }
@@ -113,8 +102,8 @@ func (a *Agent) cover(sum uint64, v starlark.Value, left *int) uint64 {
 	if n := starlark.Len(v); n > coveredAtMost {
 		return mix(sum, uint64(n))
 	}
-	for _, p := range partsOf(v) {
-		sum = a.cover(sum, p.value, left)
+	for _, part := range partsOf(v) {
+		sum = a.cover(sum, part, left)
 	}
 	return sum
 }

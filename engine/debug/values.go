@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"reflect"
 	"slices"
@@ -139,7 +140,13 @@ func (a *Agent) look(l *engine.Look) (_ []engine.DebugValue, err error) {
 	defer try.Caught(&err)
 	if l.Of > 0 {
 		try.FailIf(l.Of > len(a.parts), "the rank has gone on since")
-		return a.shown(partsOf(a.parts[l.Of-1])), nil
+		var list []named
+		for name, part := range partsOf(a.parts[l.Of-1]) {
+			if list = append(list, named{name, part}); len(list) == shownAtMost {
+				break
+			}
+		}
+		return a.shown(list), nil
 	}
 	try.FailIf(l.Frame < 0 || l.Frame >= len(a.frames) || a.frames[l.Frame] >= a.Thread.CallStackDepth(), "there is no such call")
 	fr := a.Thread.DebugFrame(a.frames[l.Frame])
@@ -172,9 +179,10 @@ func (a *Agent) shown(list []named) (out []engine.DebugValue) {
 		} else {
 			s.Text = text(n.value)
 		}
-		if len(partsOf(n.value)) > 0 {
+		for range partsOf(n.value) { // it has some
 			a.parts = append(a.parts, n.value)
 			s.Of = len(a.parts)
+			break
 		}
 		out = append(out, s)
 	}
@@ -196,42 +204,54 @@ func text(v starlark.Value) string {
 	return s
 }
 
-// partsOf lists the values within a value.
-func partsOf(v starlark.Value) (list []named) {
-	add := func(name string, part starlark.Value) { list = append(list, named{name, part}) }
-	switch v := v.(type) {
-	case *startensor.Value:
-		if g := v.Tensor().Grad(); g != nil {
-			add("grad", (*startensor.Value)(g))
-		}
-	case *starlark.Dict:
-		for key, part := range v.Entries() {
-			add(key.String(), part)
-		}
-	case starlib.Stateful:
-		for _, e := range v.State() {
-			add(e.Name, e.Value)
-		}
-	case *starlark.List:
-		for i := range min(v.Len(), shownAtMost) {
-			add(fmt.Sprintf("[%d]", i), v.Index(i))
-		}
-	case starlark.Tuple:
-		for i, part := range v[:min(len(v), shownAtMost)] {
-			add(fmt.Sprintf("[%d]", i), part)
-		}
-	case *starlark.Set:
-		for part := range starlark.Elements(v) {
-			add(fmt.Sprintf("{%d}", len(list)), part)
-		}
-	case *starlarkstruct.Struct:
-		for _, name := range v.AttrNames() {
-			if part, err := v.Attr(name); err == nil && part != nil {
-				add(name, part)
+// partsOf gives the values within a value, and their names.
+func partsOf(v starlark.Value) iter.Seq2[string, starlark.Value] {
+	return func(yield func(string, starlark.Value) bool) {
+		switch v := v.(type) {
+		case *startensor.Value:
+			if g := v.Tensor().Grad(); g != nil {
+				yield("grad", (*startensor.Value)(g))
+			}
+		case *starlark.Dict:
+			for key, part := range v.Entries() {
+				if !yield(key.String(), part) {
+					return
+				}
+			}
+		case starlib.Stateful:
+			for _, e := range v.State() {
+				if !yield(e.Name, e.Value) {
+					return
+				}
+			}
+		case *starlark.List, starlark.Tuple:
+			for i := range starlark.Len(v) {
+				if !yield(fmt.Sprintf("[%d]", i), v.(starlark.Indexable).Index(i)) {
+					return
+				}
+			}
+		case *starlark.Set:
+			i := 0
+			for part := range starlark.Elements(v) {
+				if !yield(fmt.Sprintf("{%d}", i), part) {
+					return
+				}
+				i++
+			}
+		case starlark.HasAttrs:
+			names := []string{"x", "y"}
+			if s, is := v.(*starlarkstruct.Struct); is {
+				names = s.AttrNames()
+			} else if v.Type() != "Dataset" {
+				return
+			}
+			for _, name := range names {
+				if part, err := v.Attr(name); err == nil && part != nil && !yield(name, part) {
+					return
+				}
 			}
 		}
 	}
-	return list
 }
 
 // summary is what a person sees of a tensor: its first elements, the smallest and the largest, and what is not finite. Of complex
@@ -297,5 +317,10 @@ func finite(v starlark.Value, depth int) bool {
 		nan, inf := tensor.Finite(v.Tensor())
 		return !nan && !inf
 	}
-	return depth == 10 || !slices.ContainsFunc(partsOf(v), func(p named) bool { return !finite(p.value, depth+1) })
+	for _, part := range partsOf(v) {
+		if depth < 10 && !finite(part, depth+1) {
+			return false
+		}
+	}
+	return true
 }

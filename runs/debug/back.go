@@ -129,7 +129,7 @@ func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err e
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
 	if breaks := s.Breakpoints(); len(breaks) > 0 {
-		met := try.To(s.search(ctx, now, []int{rank}, breaks, true, say))[rank]
+		met := try.To(s.search(ctx, now, []int{rank}, breaks, Last, say))[rank]
 		for _, m := range slices.Backward(met) {
 			if m.Moment.Before(*now[rank]) {
 				to := slices.Clone(now)
@@ -154,13 +154,13 @@ func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err e
 func (s *Session) GoTo(ctx context.Context, rank int, to map[int]engine.Moment, say Say) (err error) {
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
-	all := slices.Clone(now)
+	all, limits := slices.Clone(now), s.limits(now)
 	for r, m := range to {
-		if now[r] != nil && m.Before(*now[r]) {
+		if limits[r] != nil && m.Before(*limits[r]) {
 			all[r] = &m
 		}
 	}
-	if all[rank] == now[rank] {
+	if m, is := to[rank]; !is || all[rank] == nil || !all[rank].Same(m) {
 		return exit.Errorf(exit.Usage, "that moment has not come yet")
 	}
 	return s.goTo(ctx, now, all, rank, say)
@@ -308,7 +308,7 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 
 // arrive lets the ranks of a repetition go to their moments, and returns where they are then, or what keeps some from theirs.
 func (s *Session) arrive(ctx context.Context, w *world, to moments, ranks []int, breaks []engine.Breakpoint, how engine.Go) (problem string, at []Rank, err error) {
-	for _, goals := range []moments{to, s.limits(len(to))} { // the second time for ranks that wait for others, which are to come less far
+	for _, goals := range []moments{to, s.limits(make(moments, len(to)))} { // the second time for ranks that wait for others, which are to come less far
 		there := false
 		w.send(goals, breaks, how)
 		breaks = nil // they are set
@@ -333,12 +333,12 @@ func (s *Session) arrive(ctx context.Context, w *world, to moments, ranks []int,
 	return problem, at, err
 }
 
-// limits are how far the ranks of a repetition may go: to the present, if the past is shown.
-func (s *Session) limits(ranks int) moments {
+// limits are how far the ranks may go: to the present, if the past is shown.
+func (s *Session) limits(otherwise moments) moments {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.past == nil {
-		return make(moments, ranks)
+		return otherwise
 	}
 	return s.present
 }
@@ -370,9 +370,9 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 	text := "repeating the run from the beginning"
 	switch {
 	case a.From != nil && a.Options.Replay.Home != of.home:
-		text = fmt.Sprintf("repeating the run from update %d, whose state was kept", a.Updates)
+		text = fmt.Sprintf("repeating the run from after update %d, whose state was kept", a.Updates)
 	case a.From != nil:
-		text = fmt.Sprintf("repeating the run from the checkpoint of step %d", *a.From)
+		text = fmt.Sprintf("repeating the run from the checkpoint of step %d, after update %d", *a.From, a.Updates)
 	}
 	if each := s.perUpdate(); each > 0 && to != nil {
 		took := each * float64(to.Updates-a.Updates)
@@ -453,28 +453,45 @@ func (s *Session) show(w *world, now moments) {
 	})
 }
 
+// Which of the breakpoints that ranks meet a search is for.
+type Which int
+
+const (
+	First Which = iota // from the beginning of the run to where the ranks are
+	Last
+	Next // from where the ranks are, in the past, to the present
+)
+
 // Search is search from where the ranks are.
-func (s *Session) Search(ctx context.Context, ranks []int, breaks []engine.Breakpoint, last bool, say Say) (_ [][]engine.Met, err error) {
+func (s *Session) Search(ctx context.Context, ranks []int, breaks []engine.Breakpoint, which Which, say Say) (_ [][]engine.Met, err error) {
 	defer try.Caught(&err)
 	for _, b := range breaks {
 		if b.Changes != "" {
 			try.Ok(s.checkExpression(b.Changes, nil))
 		}
 	}
-	return s.search(ctx, try.To(s.stand(ctx)), ranks, breaks, last, say)
+	return s.search(ctx, try.To(s.stand(ctx)), ranks, breaks, which, say)
 }
 
-// search repeats the run up to where the ranks are now, and returns the breakpoints that some of them meet, by rank. It begins at
-// the nearest checkpoint if the latest ones are wanted, and then, unless there are any, earlier.
-func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks []engine.Breakpoint, last bool, say Say) (met [][]engine.Met, err error) {
-	updates := int64(0)
-	if last {
-		updates = now.updates()
+// search repeats the run, and returns the breakpoints that some ranks meet, by rank. It begins at the nearest checkpoint if the
+// latest ones are wanted, and then, unless there are any, earlier.
+func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks []engine.Breakpoint, which Which, say Say) (met [][]engine.Met, err error) {
+	updates, to, how := now.updates(), now, engine.Go{Meets: engine.Note, Last: which == Last}
+	switch which {
+	case First:
+		updates = 0
+	case Next:
+		to, how.After = s.limits(now), now[ranks[0]]
 	}
-	if i := slices.IndexFunc(ranks, func(rank int) bool { return now[rank] == nil }); i >= 0 {
-		return nil, exit.Errorf(exit.Usage, "rank %d has ended", ranks[i])
+	for _, rank := range ranks {
+		switch {
+		case now[rank] == nil || to[rank] == nil:
+			return nil, exit.Errorf(exit.Usage, "rank %d has ended", rank)
+		case which == Next && !now[rank].Before(*to[rank]):
+			return nil, exit.WithHint(exit.Errorf(exit.Usage, "rank %d is in the present: nothing has come after this moment yet", rank), "go back first")
+		}
 	}
-	w, err := s.again(ctx, updates, now, ranks, breaks, engine.Go{Meets: engine.Note, Last: last}, say, func(w *world, at []Rank) (some bool) {
+	w, err := s.again(ctx, updates, to, ranks, breaks, how, say, func(w *world, at []Rank) (some bool) {
 		met = make([][]engine.Met, len(now))
 		for _, rank := range ranks {
 			met[rank] = at[rank].Stop.Met
@@ -483,7 +500,7 @@ func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks [
 			}
 			some = some || len(met[rank]) > 0
 		}
-		return some
+		return some || which == Next
 	})
 	if err == nil {
 		s.leaving.Go(w.close)

@@ -57,9 +57,13 @@ func TestSearches(t *testing.T) {
 	s.want("p step", "6")
 	s.do("rank 1")
 	s.want("changed w", "w last changed on rank 1 at", "recipe.star:17, after update 6")
-	s.want("differ x", "x differs first between rank 0 and rank 1", "recipe.star:13")
-	s.do("go 1")
+	s.want("differ x", "x differs first between rank 0 and rank 1", "recipe.star:13", "(go 3)")
+	s.do("go 3")
 	s.at(13, 13)
+	s.want("go 1", "only rank 0 went back", "in the past") // a number stays, also of a later moment
+	s.at(19, 22)
+	s.want("go 3", "in the past")
+	s.do("rank 1")
 	s.want("changed opt", "opt got its value on rank 1 at") // in step 0
 	s.want("nonfinite loss", "always been finite")
 	s.want("differ w", "same values on all ranks")
@@ -244,7 +248,7 @@ func TestLatestChange(t *testing.T) {
 `, 1)).start()
 	s.do("break 5", "continue", `changed d["k"]`, "go 1")
 	s.at(4)
-	s.do(`changed d["k"]`, "go 1")
+	s.do(`changed d["k"]`, "go 2")
 	s.at(3)
 	s.want(`p d["k"]`, "0")
 	s.want("n == 5", "n") // no command: there is no such variable
@@ -310,6 +314,30 @@ def main():
 	s.at(12, 12)
 	s.do("back")
 	s.at(11, 11)
+	s.finish()
+	s.same()
+}
+
+// From the past, the next change is found, and where ranks are is said: in the past, only some of them, or in the present again.
+func TestNextChange(t *testing.T) {
+	s := launch(t, options(t, training, 2)).start()
+	s.want("changed next w", "rank 0 is in the present")
+	s.do("break 20 if step == 9", "continue", "delete", "break 13 if step == 4")
+	s.want("rcontinue", "in the past: the run itself stands still", "only rank 0 went back")
+	s.at(13, 0)
+	s.do("delete")
+	s.want("changed next w", "w changes next on rank 0 at", "recipe.star:17, after update 4", "(go 1)")
+	s.want("changed next step", "step changes next on rank 0 at", "recipe.star:12, after update 5")
+	s.want("changed next state", "recipe.star:17, after update 4")
+	s.want("changed next x", "recipe.star:13")
+	s.want("changed next opt.nothing", "does not change between here and the present")
+	s.do("go 1")
+	if got := s.lines()[0]; got != 17 {
+		t.Errorf("rank 0 is at line %d", got)
+	}
+	s.want("p step", "4")
+	s.want("continue", "this is the present again: the run itself goes on from here")
+	s.at(20, 20)
 	s.finish()
 	s.same()
 }

@@ -21,7 +21,8 @@ type Console struct {
 	Frame int // of its calls, innermost first
 	Say   Say // shows what is said before a command has ended
 
-	found []found // by the latest search, numbered from 1
+	found []found // by searches, numbered from 1
+	past  bool    // the past was shown when the ranks were last told of
 }
 
 type command struct {
@@ -52,10 +53,10 @@ func commands() []command {
 		{"waits", "", "which rank waits for which others", (*Console).waits},
 		{"back", "[RANK,…]", "goes back to the beginning of the previous statement", (*Console).back},
 		{"rcontinue, rc", "", "goes back to where the current rank last met a breakpoint", (*Console).reverse},
-		{"changed", "EXPRESSION", "when its value last changed on the current rank", (*Console).changed},
+		{"changed", "[next] EXPRESSION", "when its value last changed on the current rank; with next, from the past: when it changes first from here", (*Console).changed},
 		{"nonfinite", "[EXPRESSION]", "which operation first gave NaN or an infinity, or first made this value so", (*Console).notFinite},
 		{"differ", "EXPRESSION", "the first moment at which ranks have different values", (*Console).differ},
-		{"go", "N", "goes back to the moment that a search has numbered N", (*Console).goBack},
+		{"go", "N", "goes to the moment that a search has numbered N", (*Console).goBack},
 		{"help, h", "", "this list", (*Console).help},
 	}
 }
@@ -177,7 +178,7 @@ func (c *Console) where(context.Context, string) string {
 		lines = append(lines, mark+doing(rank, r))
 	}
 	if v.Past {
-		lines = append(lines, "in the past: the run itself stands still, later")
+		lines = append(lines, inThePast)
 	}
 	if c.Rank < len(v.Ranks) && v.Ranks[c.Rank].State == Held {
 		for i, f := range v.Ranks[c.Rank].Stop.Frames {
@@ -263,6 +264,8 @@ func going(to string) func(*Console, context.Context, string) string {
 	}
 }
 
+const inThePast = "in the past: the run itself stands still, later"
+
 // here says where the ranks are, and shows the current one's line.
 func (c *Console) here() string {
 	c.Frame = 0
@@ -271,6 +274,13 @@ func (c *Console) here() string {
 		return strings.TrimSuffix("the run has ended: "+v.Why, ": ")
 	}
 	var lines []string
+	switch {
+	case v.Past:
+		lines = append(lines, inThePast)
+	case c.past:
+		lines = append(lines, "this is the present again: the run itself goes on from here")
+	}
+	c.past = v.Past
 	for rank, r := range v.Ranks {
 		lines = append(lines, doing(rank, r))
 	}

@@ -31,7 +31,16 @@ func (c *Console) after(ctx context.Context) string {
 func (c *Console) reverse(ctx context.Context, _ string) string {
 	c.stop()
 	try.Ok(c.ReverseContinue(ctx, c.Rank, c.Say))
-	return c.after(ctx)
+	return c.alone(ctx, []int{c.Rank})
+}
+
+// alone is after for a command that has taken some ranks back.
+func (c *Console) alone(ctx context.Context, moved []int) string {
+	text := c.after(ctx)
+	if living := c.living(); len(living) > len(moved) {
+		text += fmt.Sprintf("\nonly rank %s went back: the others are where they were, or wait on their way there", strings.Trim(strings.ReplaceAll(fmt.Sprint(moved), " ", ", "), "[]"))
+	}
+	return text
 }
 
 // found is a moment that a search has found.
@@ -48,7 +57,7 @@ func (c *Console) goBack(ctx context.Context, args string) string {
 	m := c.found[n-1]
 	c.Rank = m.rank
 	try.Ok(c.GoTo(ctx, m.rank, m.to, c.Say))
-	return c.after(ctx)
+	return c.alone(ctx, slices.Sorted(maps.Keys(m.to)))
 }
 
 // at describes a moment, and numbers it for go.
@@ -62,17 +71,23 @@ func (c *Console) at(rank int, m engine.Met) string {
 }
 
 // changes searches for changes of a value, and for operations whose results are not finite, by their breakpoints' numbers.
-func (c *Console) changes(ctx context.Context, ranks []int, expr string, last bool, more ...engine.Breakpoint) [][]engine.Met {
+func (c *Console) changes(ctx context.Context, ranks []int, expr string, which Which, more ...engine.Breakpoint) [][]engine.Met {
 	f := c.frame()
-	c.found = nil
 	breaks := append(more, engine.Breakpoint{ID: ofValue, Changes: expr, Func: f.Func, At: f.At})
-	return try.To(c.Search(ctx, ranks, breaks, last, c.Say))
+	return try.To(c.Search(ctx, ranks, breaks, which, c.Say))
 }
 
 const ofValue, ofOperation = 1, 2
 
 func (c *Console) changed(ctx context.Context, expr string) string {
-	list := c.changes(ctx, []int{c.Rank}, expr, true)[c.Rank]
+	if word, rest, _ := strings.Cut(expr, " "); word == "next" && rest != "" {
+		list := c.changes(ctx, []int{c.Rank}, rest, Next)[c.Rank]
+		if len(list) == 0 {
+			return rest + " does not change between here and the present"
+		}
+		return fmt.Sprintf("%s changes next on rank %d at %s", rest, c.Rank, c.at(c.Rank, list[0]))
+	}
+	list := c.changes(ctx, []int{c.Rank}, expr, Last)[c.Rank]
 	verb := "last changed"
 	switch len(list) {
 	case 0:
@@ -86,16 +101,15 @@ func (c *Console) changed(ctx context.Context, expr string) string {
 func (c *Console) notFinite(ctx context.Context, expr string) string {
 	operations := engine.Breakpoint{ID: ofOperation, NotFinite: true}
 	if expr == "" {
-		c.found = nil
 		var lines []string
-		for rank, list := range try.To(c.Search(ctx, c.living(), []engine.Breakpoint{operations}, false, c.Say)) {
+		for rank, list := range try.To(c.Search(ctx, c.living(), []engine.Breakpoint{operations}, First, c.Say)) {
 			if len(list) > 0 {
 				lines = append(lines, fmt.Sprintf("rank %d: %s, at %s", rank, list[0].Text, c.at(rank, list[0])))
 			}
 		}
 		return cmp.Or(strings.Join(lines, "\n"), "no operation has given NaN or an infinity so far")
 	}
-	list := c.changes(ctx, []int{c.Rank}, expr, false, operations)[c.Rank]
+	list := c.changes(ctx, []int{c.Rank}, expr, First, operations)[c.Rank]
 	i := slices.IndexFunc(list, func(m engine.Met) bool { return m.Break == ofValue && m.NotFinite })
 	if i < 0 {
 		return expr + " has always been finite"
@@ -121,7 +135,7 @@ func (c *Console) living() (list []int) {
 
 func (c *Console) differ(ctx context.Context, expr string) string {
 	ranks := c.living()
-	all := c.changes(ctx, ranks, expr, false)
+	all := c.changes(ctx, ranks, expr, First)
 	for i := 0; ; i++ {
 		to := map[int]engine.Moment{}
 		for _, rank := range ranks {
@@ -137,7 +151,7 @@ func (c *Console) differ(ctx context.Context, expr string) string {
 				continue
 			}
 			text := fmt.Sprintf("%s differs first between rank %d and rank %d: at %s", expr, first, rank, c.at(rank, m))
-			maps.Copy(c.found[0].to, to)
+			maps.Copy(c.found[len(c.found)-1].to, to)
 			if other.Line != m.Line || other.Updates != m.Updates {
 				text += fmt.Sprintf("\nrank %d was at %s", first, c.at(first, other))
 			}
