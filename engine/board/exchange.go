@@ -32,12 +32,8 @@ type exchanger struct {
 func newExchanger(comm collective.Comm, g *guard) *exchanger {
 	x := &exchanger{Comm: comm, win: g.win, own: g.line, aborted: g.board.Aborted}
 	x.calls.Init(&x.running, x.run)
-	for _, rank := range g.ranks {
-		if !g.board.isNear(rank) {
-			x.lines = nil
-			break
-		}
-		x.lines = append(x.lines, g.win.line(rank))
+	if !slices.ContainsFunc(g.ranks, func(r int) bool { return !g.board.isNear(r) }) {
+		x.lines = each.Of(g.ranks, g.win.line)
 	}
 	x.background, x.end = context.WithCancelCause(context.Background())
 	return x
@@ -87,7 +83,11 @@ func (x *exchanger) run(ctx context.Context, c *collective.Call) (err error) {
 // compare posts the fingerprint of collective seq and waits for those of all ranks.
 func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error {
 	if x.lines == nil {
-		return x.gather(ctx, fingerprint)
+		all, err := x.gather(ctx, []int64{int64(fingerprint)})
+		if err == nil && slices.ContainsFunc(all, func(f int64) bool { return f != int64(fingerprint) }) {
+			err = collective.ErrFingerprint
+		}
+		return err
 	}
 	own := &x.own.posted[seq%2]
 	own.fingerprint = fingerprint
@@ -120,10 +120,8 @@ func (x *exchanger) compare(ctx context.Context, seq, fingerprint uint64) error 
 // and the backend would notice a difference only during the call.
 func (x *exchanger) compareCounts(ctx context.Context, c *collective.Call) error {
 	n := x.Size()
-	own := each.Of(slices.Concat(c.Counts, c.RecvCounts), func(k int) int64 { return int64(k) })
-	all := make([]int64, n*len(own))
-	call := collective.NewAllGather(collective.Of(own), collective.Of(all))
-	if err := x.do(ctx, &call); err != nil {
+	all, err := x.gather(ctx, each.Of(slices.Concat(c.Counts, c.RecvCounts), func(k int) int64 { return int64(k) }))
+	if err != nil {
 		return err
 	}
 	for from := range n {
@@ -147,17 +145,9 @@ func (x *exchanger) do(ctx context.Context, call *collective.Call) error {
 	return work.Wait(ctx)
 }
 
-// gather compares fingerprints over the backend.
-func (x *exchanger) gather(ctx context.Context, fingerprint uint64) error {
-	all := make([]int64, x.Size())
-	call := collective.NewAllGather(collective.Of([]int64{int64(fingerprint)}), collective.Of(all))
-	if err := x.do(ctx, &call); err != nil {
-		return err
-	}
-	for _, f := range all {
-		if f != int64(fingerprint) {
-			return collective.ErrFingerprint
-		}
-	}
-	return nil
+// gather gives every rank the numbers of all, over the backend.
+func (x *exchanger) gather(ctx context.Context, own []int64) (all []int64, err error) {
+	all = make([]int64, x.Size()*len(own))
+	call := collective.NewAllGather(collective.Of(own), collective.Of(all))
+	return all, x.do(ctx, &call)
 }

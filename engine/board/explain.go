@@ -97,12 +97,7 @@ func (g *guard) needed(yield func(int) bool) {
 }
 
 func (g *guard) allOver() bool {
-	for i := range g.comm.Size() {
-		if i != g.comm.Rank() && !g.board.State(g.ranks[i]).Over() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(g.ranks, func(r int) bool { return r != g.board.rank && !g.board.State(r).Over() })
 }
 
 // explain turns the error that ended a wait into the one that the recipe gets, and aborts the run if it cannot go on.
@@ -175,7 +170,12 @@ func (g *guard) awaitCause(err error) {
 	if text := err.Error(); strings.Contains(text, "closed by peer") || strings.Contains(text, "reset by peer") {
 		grace = closedGrace
 	}
-	for end := time.Now().Add(grace); g.board.Aborted() == nil && time.Now().Before(end); {
+	within(grace, func() bool { return g.board.Aborted() != nil })
+}
+
+// within waits until something is so, for at most that long.
+func within(limit time.Duration, is func() bool) {
+	for end := time.Now().Add(limit); !is() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -184,30 +184,19 @@ func (g *guard) awaitCause(err error) {
 // that all of them hit is then reported by the lowest, not by whichever got a core first. It does not wait for ranks that
 // wait for this one.
 func (b *Board) AwaitLower() {
-	goesOn := func() bool {
+	within(causeGrace, func() bool {
 		for r := range b.rank {
 			if !b.State(r).Over() && !b.awaited(r) {
-				return true
+				return b.Aborted() != nil
 			}
 		}
-		return false
-	}
-	for end := time.Now().Add(causeGrace); b.Aborted() == nil && goesOn() && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+		return true
+	})
 }
 
 // awaited reports whether rank by waits for this one, which has not come.
 func (b *Board) awaited(by int) bool {
-	if b.needsOf(by).mark.Load() == 0 {
-		return false
-	}
-	for r := range b.unmet(by) {
-		if r == b.rank {
-			return true
-		}
-	}
-	return false
+	return b.needsOf(by).mark.Load() != 0 && slices.Contains(slices.Collect(b.unmet(by)), b.rank)
 }
 
 // named puts an error of the group's own backend in terms of the world.
@@ -244,26 +233,18 @@ func (g *guard) fail(err error) error {
 // waitForOthers gives the other ranks a moment to make their collective with the same number, and to write its
 // details where this rank did.
 func (g *guard) waitForOthers(w *guardedWork) {
-	for end := time.Now().Add(tableGrace); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		missing := false
-		for i := range g.comm.Size() {
-			rank := g.ranks[i]
-			if g.board.State(rank).Over() {
-				continue
-			}
-			missing = missing || g.win.line(rank).arrived.Load() < w.seq || w.detail != nil && !g.board.told(rank, g.group, w.seq)
-		}
-		if !missing {
-			return
-		}
+	missing := func(rank int) bool {
+		came := g.win.line(rank).arrived.Load() >= w.seq && (w.detail == nil || g.board.told(rank, g.group, w.seq))
+		return !came && !g.board.State(rank).Over()
 	}
+	within(tableGrace, func() bool { return !slices.ContainsFunc(g.ranks, missing) })
 }
 
 func (g *guard) mismatch(w *guardedWork, reason string) *collective.MismatchError {
 	g.fetchFar()
 	e := &collective.MismatchError{Group: g.group, Backend: g.backend, Seq: w.seq, Reason: reason}
-	for i := range g.comm.Size() {
-		e.Rows = append(e.Rows, g.board.rowAt(g.win, g.ranks[i], g.group, w.seq))
+	for _, rank := range g.ranks {
+		e.Rows = append(e.Rows, g.board.rowAt(g.win, rank, g.group, w.seq))
 	}
 	return e
 }

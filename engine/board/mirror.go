@@ -62,13 +62,9 @@ func (b *Board) isNear(rank int) bool {
 
 // fetchFar has the agents copy the other nodes' boards to this one, before a rank makes a report from it.
 func (g *guard) fetchFar() {
-	if !slices.ContainsFunc(g.ranks, func(r int) bool { return !g.board.isNear(r) }) {
-		return
-	}
-	h := g.board.head
-	ask := h.asks.Add(1)
-	for end := time.Now().Add(farGrace); int32(h.told.Load()-ask) < 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
+	if slices.ContainsFunc(g.ranks, func(r int) bool { return !g.board.isNear(r) }) {
+		ask := g.board.head.asks.Add(1)
+		within(farGrace, func() bool { return int32(g.board.head.told.Load()-ask) >= 0 })
 	}
 }
 
@@ -84,15 +80,10 @@ func (b *Board) Tell(n uint32) { b.head.told.Store(n) }
 
 // Stuck reports whether a rank of this node has waited for that long.
 func (b *Board) Stuck(long time.Duration) bool {
-	for rank := range b.world {
-		if !b.isNear(rank) {
-			continue
-		}
-		if b.needsOf(rank).outside.Load() != 0 || b.State(rank) == collective.Waiting && since(b.slot(rank).entered) >= long {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(collective.AllRanks(b.world), func(rank int) bool {
+		waits := b.State(rank) == collective.Waiting && since(b.slot(rank).entered) >= long
+		return b.isNear(rank) && (waits || b.needsOf(rank).outside.Load() != 0)
+	})
 }
 
 // Awaits gives a value that changes with each wait of the rank for a message from one of these ranks, and whenever
@@ -114,11 +105,7 @@ func (b *Board) Awaits(rank int, from []int) uint64 {
 func (b *Board) Show(ranks []int, all bool) *Mirror {
 	m := &Mirror{Now: now()}
 	if ranks == nil {
-		for rank := range b.world {
-			if b.isNear(rank) {
-				ranks = append(ranks, rank)
-			}
-		}
+		ranks = slices.DeleteFunc(collective.AllRanks(b.world), func(rank int) bool { return !b.isNear(rank) })
 	}
 	for _, rank := range ranks {
 		s, needed := b.slot(rank), slices.Clone(b.needsBytes(rank))

@@ -53,14 +53,13 @@ func (all moments) updates() int64 {
 type start struct {
 	updates int64
 	own     bool // states that earlier repetitions have saved count, too, and this one saves some
-	ready   bool // where the repetition stands that was prepared
 }
 
 // starts lists where a repetition may begin, the latest first.
 func (s *Session) starts(updates int64) []start {
-	list := []start{{ready: true}, {updates: updates, own: true}, {updates: updates}}
+	list := []start{{updates, true}}
 	if a := s.base.from; a != nil && a.From != nil && a.Updates < updates { // the variables were those of a run that is resumed there
-		list = append(list, start{updates: a.Updates + 1})
+		list = append(list, start{a.Updates + 1, false})
 	}
 	return append(list, start{})
 }
@@ -181,28 +180,21 @@ func (s *Session) goTo(ctx context.Context, now, to moments, rank int, say Say) 
 func (s *Session) prepare(to moments) {
 	end := max(0, to.updates()-1)
 	spare := sync.OnceValue(func() *world {
-		said := ""
-		var w *world
+		goal, said := &engine.Moment{Updates: end}, ""
 		for _, from := range s.starts(end) {
-			var err error
-			if from.ready {
+			w, err := s.repeat(from, nil, goal, func(text string) { said = text })
+			if err != nil {
+				break // the step back finds out why
+			}
+			if w == nil {
 				continue
 			}
-			if w, err = s.repeat(from, nil, &engine.Moment{Updates: end}, func(text string) { said = text }); w != nil || err != nil {
-				break
+			if w.said, w.upTo = said, end; end > 0 {
+				w.send(slices.Repeat(moments{goal}, len(w.ranks)), nil, engine.Go{Meets: engine.Pass})
 			}
+			return w
 		}
-		if w == nil {
-			return nil // the step back finds out why
-		}
-		w.said, w.upTo = said, end
-		if goals := make(moments, len(w.ranks)); end > 0 {
-			for rank := range goals {
-				goals[rank] = &engine.Moment{Updates: end}
-			}
-			w.send(goals, nil, engine.Go{Meets: engine.Pass})
-		}
-		return w
+		return nil
 	})
 	s.change(func() { s.spare = spare })
 	s.leaving.Go(func() { spare() })
@@ -261,21 +253,20 @@ func (s *Session) dismiss() {
 // again makes repetitions that begin ever earlier, with fewer updates, until some ranks have come to their moments of to and what
 // they have found is wanted; one from the beginning is in any case. The others come to theirs if they can.
 func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []int, breaks []engine.Breakpoint, how engine.Go, say Say, wanted func(w *world, at []Rank) bool) (_ *world, err error) {
+	var w *world
+	if how.Meets == engine.Pass && !how.Followed {
+		w = s.ready(ctx, to, say)
+	}
 	var before *replay.Rerun
 	problem := ""
-	for _, from := range s.starts(updates) {
-		var w *world
-		switch {
-		case !from.ready:
-			w, err = s.repeat(from, before, to[ranks[0]], say)
-		case how.Meets == engine.Pass && !how.Followed:
-			w = s.ready(ctx, to, say)
-		}
-		if err != nil {
-			return nil, err
-		}
+	for starts := s.starts(updates); w != nil || len(starts) > 0; w = nil {
 		if w == nil {
-			continue
+			if w, err = s.repeat(starts[0], before, to[ranks[0]], say); err != nil {
+				return nil, err
+			}
+			if starts = starts[1:]; w == nil {
+				continue
+			}
 		}
 		before = w.from
 		var at []Rank
@@ -286,10 +277,11 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 		if err == nil && problem == "" {
 			same := !slices.ContainsFunc(ranks, func(r int) bool { return !at[r].Stop.Moment.SameLocals(*to[r]) })
 			last := w.from.From == nil
-			if !same && !last && !s.loose {
+			switch {
+			case same || s.loose:
+			case !last:
 				s.change(func() { s.lacking[w.from.Updates] = to[ranks[0]].Updates })
-			}
-			if !same && last && !s.loose {
+			default:
 				s.change(func() { s.loose, s.lacking = true, map[int64]int64{} })
 				say.tell("some variables have other values in each repetition, such as a time: they may not be what they were")
 			}

@@ -172,7 +172,7 @@ func TakeUp(o run.Options, db *history.DB, home string, id, step int64, secrets 
 	s.Bundle = try.To(replay.Captured(db, home, id))
 	goal := engine.Moment{Updates: try.To(replay.UpdatesAt(db, home, id, step))}
 	s.source = &world{home: home, id: id}
-	s.base = try.To(s.repeat(start{updates: goal.Updates}, nil, nil, nil))
+	s.base = try.To(s.repeat(start{goal.Updates, false}, nil, nil, nil))
 	s.Go(nil, engine.Go{Until: &goal})
 	_ = s.await(context.Background(), s.base.quiet)
 	if over, why := s.Over(); over {
