@@ -136,11 +136,14 @@ func TestVariables(t *testing.T) {
 		}
 		s.do("next", "next", "next")
 	}
-	if n := strings.Count(fmt.Sprint(s.said), "from the checkpoint of step 1"); n > 1 {
-		t.Errorf("a checkpoint that lacks a variable was tried %d times: %v", n, s.said)
+	if said := fmt.Sprint(s.said); !strings.Contains(said, "after update ") || !strings.Contains(said, "from the beginning") {
+		t.Errorf("going back said %s", said)
 	}
-	if !strings.Contains(fmt.Sprint(s.said), "from the checkpoint of step 1") || !strings.Contains(fmt.Sprint(s.said), "from the beginning") {
-		t.Errorf("going back said %v", s.said)
+	s.do("changed total")
+	s.said = nil
+	s.do("changed total")
+	if said := fmt.Sprint(s.said); strings.Contains(said, "after update ") || !strings.Contains(said, "from the beginning") {
+		t.Errorf("a state that lacks a variable was tried again: %s", said)
 	}
 	s.finish()
 	s.same()
@@ -214,6 +217,12 @@ func TestForwardAgain(t *testing.T) {
 	if s.Now().Past {
 		t.Error("the ranks have come to the present, and the past is shown")
 	}
+	s.want("back 1", "only rank 1 went back")
+	s.at(20, 19)
+	s.do("next 1")
+	if s.at(20, 20); s.Now().Past {
+		t.Error("rank 1 has come to the present, and the past is shown")
+	}
 	s.do("back", "continue")
 	if s.at(20, 20); s.Now().Past {
 		t.Error("a breakpoint at the statement itself has stopped the ranks")
@@ -257,8 +266,7 @@ func TestLatestChange(t *testing.T) {
 	s.same()
 }
 
-// While a person looks at the past, the repetition for the next step back begins ahead, and it leads to the right moment. Those that
-// are over are removed.
+// While a person looks at the past, the repetition for the next step back begins ahead, and it leads to the right moment.
 func TestAhead(t *testing.T) {
 	s := launch(t, options(t, fmt.Sprintf(tall, "pass", "pass"), 2)).start()
 	s.do("break 17 if epoch == 2", "continue", "delete")
@@ -281,14 +289,31 @@ func TestAhead(t *testing.T) {
 			t.Errorf("going back said %v", got)
 		}
 	}
-	s.prepared()
-	if n := len(s.made); n > 7 {
-		t.Errorf("%d repetitions are kept", n)
-	}
 	s.finish()
 	if s.spare != nil {
 		t.Error("a repetition still stands ready in the present")
 	}
+	s.same()
+}
+
+// Of repetitions that are over, only those are kept that have states.
+func TestHomes(t *testing.T) {
+	s := launch(t, options(t, `def main():
+    x = 0
+    for i in range(5):
+        x = x + i
+        y = x
+    run.log(x = x)
+`, 1)).start()
+	s.do("break 6", "continue", "delete")
+	for range 8 {
+		s.do("back")
+		s.prepared()
+	}
+	if n := len(s.made); n > 4 {
+		t.Errorf("%d repetitions are kept", n)
+	}
+	s.finish()
 	s.same()
 }
 

@@ -17,6 +17,9 @@ func (c *Console) back(ctx context.Context, args string) string {
 	ranks := c.ranksOf(args)
 	c.stop()
 	try.Ok(c.StepBack(ctx, c.Rank, ranks, c.Say))
+	if ranks != nil {
+		return c.alone(ctx, ranks)
+	}
 	return c.after(ctx)
 }
 
