@@ -15,6 +15,9 @@ class Client extends DebugClient {
     this.over = false;
     this.on("stopped", e => { this.stops.set(e.body.threadId, e.body); this.wake(); });
     this.on("output", e => { this.text += e.body.output; this.wake(); });
+    this.gone = new Set(); // threads
+    this.on("thread", e => e.body.reason === "exited" && this.gone.add(e.body.threadId));
+    this.on("exited", e => { this.code = e.body.exitCode; });
     this.on("terminated", () => { this.over = true; this.wake(); });
   }
   wake() { this.watchers = this.watchers.filter(w => !w()); }
@@ -122,6 +125,8 @@ const scenarios = {
     await c.until(() => /this is the present/.test(c.text), "the present");
     assert.deepEqual([await c.line(1), await c.line(2)], [23, 22]);
     await c.finish();
+    assert.deepEqual([...c.gone].sort(), [1, 2]);
+    assert.equal(c.code, 0);
   },
 
   async deadlock(c) {
@@ -218,6 +223,7 @@ const scenarios = {
     process.kill(Number(worker), "SIGKILL");
     await c.ended();
     assert.match(c.text, /rank 1: .*killed/);
+    assert.equal(c.code, 3);
   },
 
   // The editor goes away while ranks stand at a breakpoint.
@@ -237,9 +243,24 @@ const scenarios = {
     await c.go(() => c.continueRequest({ threadId: 1 }));
     await c.all(1, 2);
     assert.equal(await c.line(1), 14); // dist.sync_grad
+    for (const line of [14, 13]) { // to the beginning of the call's statement, and to the one before
+      await c.go(() => c.stepBackRequest({ threadId: 1, singleThread: true }));
+      await c.all(1, 2);
+      assert.deepEqual([await c.line(1), await c.line(2)], [line, 14]);
+    }
+    await c.go(() => c.continueRequest({ threadId: 1 }));
+    await c.until(() => /this is the present/.test(c.text), "the present");
     await c.go(() => c.stepInRequest({ threadId: 1 }));
     await c.all(1, 2);
     assert.equal(await c.line(1), 15);
+    // A step back that fails leaves the ranks where they stand, and says so.
+    await c.go(() => c.reverseContinueRequest({ threadId: 1 }));
+    await c.all(1);
+    for (let i = 0; i < 20 && !/is at the beginning/.test(c.text); i++) {
+      await c.go(() => c.stepBackRequest({ threadId: 1, singleThread: true }));
+      await c.all(1);
+    }
+    assert.match(c.text, /rank 0 is at the beginning/);
     await c.refused(() => c.customRequest("gotoTargets", {}), /no gotoTargets|gotoTargets/);
     await c.refused(() => c.customRequest("nonsense", {}), /nonsense/);
     await c.disconnectRequest();
