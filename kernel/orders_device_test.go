@@ -82,7 +82,7 @@ func (m *mirror) run(dt dtype.Type, compute func(at func(unsafe.Pointer) opencl.
 
 // indices are on the device while f runs.
 func (m *mirror) indices(v []int64, f func(opencl.Place)) {
-	b := m.Get("test", 8*len(v), func() {})
+	b := m.Get("test", 8*len(v))
 	defer m.Put(b)
 	m.Write(b, 0, ptr(v), 8*len(v))
 	f(opencl.Place{Buffer: b})
@@ -118,7 +118,7 @@ func (m *mirror) computes(t *testing.T) {
 		m.run(dt, func(at place) { m.CumProdGrad(dt, outer, n, inner, at(dx), at(dy), at(x)) })
 	})
 	swap(t, &onSquareSum, func(dt dtype.Type, n int, in unsafe.Pointer) (sum float64) {
-		room := m.Get("test", 8, func() {})
+		room := m.Get("test", 8)
 		defer m.Put(room)
 		m.run(dt, func(at place) { m.SquareSum(dt, n, room, 0, at(in)) })
 		m.Read(unsafe.Pointer(&sum), room, 0, 8)
@@ -234,7 +234,7 @@ func TestOrdersOnDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &mirror{Device: d, host: make([]uint64, 4<<20)}
-	m.buffer = d.Get("test", 8*len(m.host), func() {})
+	m.buffer = d.Get("test", 8*len(m.host))
 	swap(t, &mirrored, m)
 	m.computes(t)
 	all, turn := os.Getenv("DRUN_TEST_LONG") != "", 0

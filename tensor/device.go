@@ -37,13 +37,17 @@ type onDevice struct {
 // device is a context's.
 type device struct {
 	*opencl.Device
-	loans []opencl.Buffer // of copies for one kernel; it is in the queue when the next operation begins
-	base  int             // bytes in use after the last collection
+	// Of the operation that has begun last; its kernels are in the queue when the next one begins.
+	loans []opencl.Buffer // of copies for it alone
+	using []*Storage      // which must not become garbage before: their buffers would be used again
+
+	base int // bytes in use after the last collection
 }
 
 // UseDevice makes d compute c's tensors from now on.
 func (c *Context) UseDevice(d *opencl.Device) {
 	c.device = &device{Device: d}
+	d.Collect = c.device.collect
 	if !d.GPU { // its memory is this process's
 		d.Limit(memory.Limit())
 		hostDevice.Store(d)
@@ -79,6 +83,8 @@ func (t *Tensor) placed(of []*Tensor) *device {
 		d.Put(b)
 	}
 	d.loans = d.loans[:0]
+	clear(d.using)
+	d.using = d.using[:0]
 	return d
 }
 
@@ -87,15 +93,18 @@ func (s *Storage) hosted() bool { return s.ptr != nil || s.dev != nil && s.dev.t
 
 // stays reports whether the memory must stay on the host, where others use its address.
 func (s *Storage) stays() bool {
-	return s.pinned || s.owner != nil || s.gone || s.pool != nil && s.pool.disk != nil
+	return s.pins > 0 || s.owner != nil || s.gone || s.pool != nil && s.pool.disk != nil
 }
+
+// collectAlways is for tests: what is garbage is used again at once.
+var collectAlways bool
 
 // get returns a buffer. Garbage is collected when much may have become so: Go's collector does not see buffers.
 func (d *device) get(bytes int) opencl.Buffer {
-	if used, _ := d.InUse(); used+bytes > d.base+max(4*slack, d.base/2) {
+	if used, _ := d.InUse(); used+bytes > d.base+max(4*slack, d.base/2) || collectAlways {
 		d.collect()
 	}
-	return d.Get("tensor", bytes, d.collect)
+	return d.Get("tensor", bytes)
 }
 
 func (d *device) collect() {
@@ -127,6 +136,7 @@ func (d *device) hold(s *Storage) *onDevice {
 	if s.ptr != nil {
 		o.host, s.ptr, o.there, o.here = s.ptr, nil, true, false
 	}
+	d.using = append(d.using, s)
 	return o
 }
 

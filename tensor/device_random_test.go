@@ -443,7 +443,14 @@ var operations = map[string]func(d *draw) results{
 	},
 	"sorted": func(d *draw) results {
 		s := d.shape(2)
-		return append(pairOf(Sort(d.real(s...), 1, d.coin())), pairOf(TopK(d.real(s...), 1, 1, true))...)
+		i := d.rng.IntN(2)
+		r := append(pairOf(Sort(d.real(s...), i, d.coin())), pairOf(TopK(d.real(s...), d.upTo(s[i]), i, d.coin()))...)
+		return append(append(r, must(ArgSort(must(Add(d.whole(s...), d.whole(s...))), i, d.coin()))), pairOf(MedianDim(d.real(s...), i, true))...)
+	},
+	"long sort": func(d *draw) results { return pairOf(Sort(d.leaf(2, 900+d.upTo(300)), 1, d.coin())) },
+	"one_hot": func(d *draw) results {
+		n := d.size()
+		return append(single(OneHot(must(fromStart(d.index(n, d.shape(d.rng.IntN(3))...), n)), n)), must(OneHot(must(ArgMax(d.real(4, n), new(int), false)), 4)))
 	},
 	"activation": func(d *draw) results {
 		x := d.real(d.shape(2)...)
@@ -573,8 +580,9 @@ func TestRandomOperationsOnViews(t *testing.T) {
 }
 
 // Random operations on odd shapes, views and special values, in all types, and their gradients: the device's bits are the processor's.
-// make test-opencl tries 10,000.
+// make test-opencl tries 10,000. In every second one, what is garbage is used again at once.
 func TestRandomOperationsOnDevice(t *testing.T) {
+	defer func() { collectAlways = false }()
 	there, here := onFirstDevice(t), NewContext()
 	rounds := 2
 	if os.Getenv("DRUN_TEST_LONG") != "" {
@@ -584,6 +592,7 @@ func TestRandomOperationsOnDevice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(rounds) {
 				want, err := computed(here, name, seed, false)
+				collectAlways = seed%2 == 1
 				got, e := computed(there, name, seed, false)
 				sameResults(t, "the device", seed, got, want, e, err)
 			}

@@ -76,7 +76,7 @@ func (s *spares) take(class uint8) *Tensor {
 // keep keeps a tensor, made by newTensor, that has no remaining references.
 func (c *Context) keep(t *Tensor) {
 	s := t.st
-	if c.spares.off || s.pinned || t.leaf != nil || t.grad != nil || t.frozen || t.requiresGrad && t.node == nil {
+	if c.spares.off || s.pins > 0 || t.leaf != nil || t.grad != nil || t.frozen || t.requiresGrad && t.node == nil {
 		return
 	}
 	list := &c.spares.free[s.class]

@@ -13,7 +13,7 @@ type Storage struct {
 	holds   int32     // graph nodes and gradients in flight that need the bytes
 	temp    bool      // discarded: goes back to its pool when holds reaches 0
 	asked   bool      // Move was called before
-	pinned  bool      // stays where it is, see Pin
+	pins    int32     // how often Pin was called: it stays where it is
 	shapes  bool      // there is no memory, see Context.Shapes
 	gone    bool      // its memory comes and goes, see Sheet
 	flat    bool      // an optimizer's buffer: the gaps between its tensors are unused
@@ -91,7 +91,7 @@ func Move(t *Tensor, p *Pool) {
 		}
 		return
 	}
-	if s.pool != pool || s.pinned || s.ptr == nil || 2*t.n*t.dtype.Size() < s.bytes {
+	if s.pool != pool || s.pins > 0 || s.ptr == nil || 2*t.n*t.dtype.Size() < s.bytes {
 		return
 	}
 	ptr, err := p.get("", s.bytes)
@@ -104,13 +104,16 @@ func Move(t *Tensor, p *Pool) {
 	s.take(p, ptr)
 }
 
-// Pin keeps the bytes behind t where they are, since their address is in use.
+// Pin keeps the bytes behind t on the host, where they are, since their address is in use until Unpin.
 func Pin(t *Tensor) {
 	if t.st.dev != nil {
 		t.st.toHost()
 	}
-	t.st.pinned = true
+	t.st.pins++
 }
+
+// Unpin undoes a call of Pin.
+func Unpin(t *Tensor) { t.st.pins-- }
 
 // hold and release count users of the bytes other than the program's own variables.
 func (s *Storage) hold() { s.holds++ }
@@ -157,7 +160,7 @@ func Discard(t *Tensor) { t.st.discard() }
 func (t *Tensor) Transient() {
 	s := t.st
 	t.transient = (s.pool != nil && s.ptr != nil || s.dev != nil && !s.dev.freed) && s.home == t && t.ctx != nil && !t.ctx.spares.off && t.ctx.Watch == nil && !s.temp &&
-		!s.pinned && !s.gone && !s.flat && !t.view && !t.frozen && t.leaf == nil && t.grad == nil && t.node != nil
+		s.pins == 0 && !s.gone && !s.flat && !t.view && !t.frozen && t.leaf == nil && t.grad == nil && t.node != nil
 }
 
 // SharesStorage reports whether a and b are views of the same memory.

@@ -35,6 +35,8 @@ type Device struct {
 	uncounted          bool // what is copied now is not the recipe's
 	// Caller, if set, says which call is being carried out.
 	Caller func() Caller
+	// Collect, if set, frees what is garbage.
+	Collect func()
 
 	waits atomic.Pointer[wait] // for the driver; nil: it is not waited for
 }
@@ -159,8 +161,8 @@ func class(bytes int) int {
 	return (bytes + step - 1) / step * step
 }
 
-// Get returns a buffer of undefined content. If memory is short, it calls collect, which frees what is garbage, once.
-func (d *Device) Get(op string, bytes int, collect func()) Buffer {
+// Get returns a buffer of undefined content. If memory is short, it calls Collect, once.
+func (d *Device) Get(op string, bytes int) Buffer {
 	size := class(bytes)
 	p := &d.pool
 	for again := false; ; again = true {
@@ -187,10 +189,10 @@ func (d *Device) Get(op string, bytes int, collect func()) Buffer {
 		}
 		used := p.used
 		p.Unlock()
-		if again {
+		if again || d.Collect == nil {
 			fail(op, bytes, used, d, code)
 		}
-		collect()
+		d.Collect()
 	}
 }
 

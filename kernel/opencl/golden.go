@@ -100,7 +100,7 @@ type golden struct {
 // put copies values to the device.
 func put[T any](g *golden, values []T) Place {
 	bytes := len(values) * int(unsafe.Sizeof(values[0]))
-	b := g.d.Get("golden cases", bytes, func() {})
+	b := g.d.Get("golden cases", bytes)
 	g.buffers = append(g.buffers, b)
 	g.d.Write(b, 0, unsafe.Pointer(&values[0]), bytes)
 	return Place{Buffer: b}

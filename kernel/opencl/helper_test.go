@@ -39,7 +39,7 @@ func (m *memory) ptr() unsafe.Pointer { return unsafe.Pointer(&m.host[0]) }
 func (m *memory) place() Place        { return Place{m.at, 0} }
 
 func upload(d *Device, host []byte) *memory {
-	m := &memory{host, d.Get("test", max(len(host), 1), func() {})}
+	m := &memory{host, d.Get("test", max(len(host), 1))}
 	if len(host) > 0 {
 		d.Write(m.at, 0, m.ptr(), len(host))
 	} else {

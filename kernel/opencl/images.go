@@ -45,7 +45,7 @@ func (d *Device) Conv2dGradWeight(dt dtype.Type, w kernel.Window, dweight, dbias
 		chunk = 256 / v
 	}
 	groups := min((1<<20)/(depth*w.Filters+1)+1, 16, w.Batch)
-	room := d.Get("conv2d", groups*(depth+1)*w.Filters*dt.Size(), func() {})
+	room := d.Get("conv2d", groups*(depth+1)*w.Filters*dt.Size())
 	defer d.Put(room)
 	k := d.typed("conv.cl", "conv2d_grad_weight", dt, "")
 	d.begin().geometry(w).buffer(room).place(dy).place(x).longs(groups, chunk)

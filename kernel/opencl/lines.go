@@ -54,7 +54,7 @@ func (d *Device) ScaleLines(dt dtype.Type, l kernel.Lines, a Affine, y, x Place)
 
 // BatchNormGrad is [kernel.BatchNormGrad].
 func (d *Device) BatchNormGrad(dt dtype.Type, l kernel.Lines, a Affine, training bool, dx, dgamma, dbeta, dy, x Place) {
-	sums := d.Get("batch_norm", max(2*l.Side*dt.Size(), 1), func() {})
+	sums := d.Get("batch_norm", max(2*l.Side*dt.Size(), 1))
 	defer d.Put(sums)
 	begin := func() *call {
 		return d.begin().lines(l).buffer(sums).place(dy).place(x).place(a.Mean).place(a.Low).place(a.Scale)
@@ -90,7 +90,7 @@ func (d *Device) GroupNorm(g kernel.Groups, dt dtype.Type, eps float64, y, mean,
 
 // GroupNormGrad is the Grad of [kernel.Groups].
 func (d *Device) GroupNormGrad(g kernel.Groups, dt dtype.Type, dx, dgamma, dbeta, dy, x, gamma, mean, rstd Place) {
-	sums := d.Get("group_norm", max(2*g.Rows*g.Each*dt.Size(), 1), func() {})
+	sums := d.Get("group_norm", max(2*g.Rows*g.Each*dt.Size(), 1))
 	defer d.Put(sums)
 	k := d.typed("lines.cl", "group_norm_grad", dt, "")
 	d.begin().longs(g.Groups, g.Each, g.Run).place(dx).buffer(sums).place(dy).place(x).place(gamma).place(mean).place(rstd)

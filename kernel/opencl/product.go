@@ -72,7 +72,7 @@ func (d *Device) multiply(p product) {
 		if p.b.Batch == 0 && p.b.head == 0 {
 			copies = 1
 		}
-		room := d.Get("matmul", copies*p.n*p.k*p.dt.Size(), func() {})
+		room := d.Get("matmul", copies*p.n*p.k*p.dt.Size())
 		defer d.Put(room)
 		turn := d.typed("product.cl", "turn", p.dt, "")
 		d.begin().buffer(room).place(p.b.Place).longs(p.n, p.k, p.b.Stride, p.heads, p.b.Batch, p.b.head)
@@ -130,7 +130,7 @@ func (d *Device) widened(dt dtype.Type, batch, rows, columns int, x Matrix) Matr
 	if x.Batch == 0 {
 		batch = 1
 	}
-	w := Matrix{Place: Place{Buffer: d.Get("matmul", max(4*batch*rows*columns, 1), func() {})}, Stride: columns}
+	w := Matrix{Place: Place{Buffer: d.Get("matmul", max(4*batch*rows*columns, 1))}, Stride: columns}
 	if batch > 1 {
 		w.Batch = rows * columns
 	}
@@ -247,7 +247,7 @@ func (d *Device) Attention(k *kernel.Attention, dt dtype.Type, out, lse, q, key,
 	}
 	size := a.Rows * a.Cols * dt.Size()
 	eachPart(len(k.At), a.heads, size, func(first, count int) {
-		room := d.Get("attention", max(count*size, 1), func() {})
+		room := d.Get("attention", max(count*size, 1))
 		defer d.Put(room)
 		one := product{dt: dt, batch: count, heads: a.heads}
 		scores := one
@@ -287,7 +287,7 @@ func (d *Device) AttentionGrad(k *kernel.Attention, dt dtype.Type, dq, dk, dv, d
 	}
 	size := a.Rows * a.Cols * dt.Size()
 	eachPart(len(k.At), a.heads, 2*size, func(first, count int) {
-		weights, slopes := d.Get("attention", max(count*size, 1), func() {}), d.Get("attention", max(count*size, 1), func() {})
+		weights, slopes := d.Get("attention", max(count*size, 1)), d.Get("attention", max(count*size, 1))
 		defer d.Put(weights)
 		defer d.Put(slopes)
 		for i, s := range []Buffer{weights, slopes} {

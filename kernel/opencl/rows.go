@@ -59,7 +59,7 @@ func (d *Device) Reduce(op kernel.ReduceOp, dt dtype.Type, outer, n, inner int, 
 		d.line(k, outer*inner)
 	case outer == 1 && n > long:
 		each, count := parts(n)
-		room := d.Get("sum", 8*count, func() {})
+		room := d.Get("sum", 8*count)
 		defer d.Put(room)
 		d.partial(d.typed("reduce.cl", "rows", dt, options), room, in, each, n, count)
 		k := d.typed("reduce.cl", "join_parts", dt, options)
@@ -83,7 +83,7 @@ func (d *Device) SquareSum(dt dtype.Type, n int, out Buffer, i int, in Place) {
 	if n > long {
 		each, count = parts(n)
 	}
-	room := d.Get("sum", 8*count, func() {})
+	room := d.Get("sum", 8*count)
 	defer d.Put(room)
 	d.partial(d.typed("reduce.cl", "rows", dt, " -DSQUARES"), room, in, each, n, count)
 	k := d.typed("reduce.cl", "join_parts", dt, " -DSQUARES")

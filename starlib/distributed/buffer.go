@@ -86,18 +86,10 @@ func (o *operand) integer() starlark.Value {
 }
 
 // moveToArena moves a large tensor that is reduced repeatedly to memory that the backend can reduce without a copy.
-func (o *operand) moveToArena(w *World, async bool) {
+func (o *operand) moveToArena(w *World) {
 	if len(o.buf.Data) >= movedBytes && w.memory.shared != nil && o.data != nil {
 		tensor.Move(o.data, w.memory.shared)
 		o.buf = bufferOf(o.data)
-	}
-	o.pin(async)
-}
-
-// pin keeps a tensor where it is for as long as an asynchronous call may use it.
-func (o *operand) pin(async bool) {
-	if async && o.data != nil {
-		tensor.Pin(o.data)
 	}
 }
 

@@ -103,7 +103,7 @@ func allReduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.V
 	if graph && op != dtype.Sum && op != dtype.Avg {
 		return nil, fmt.Errorf("op %v has no gradient: use sum or avg, or t.detach()", op)
 	}
-	o.moveToArena(g.world, async)
+	o.moveToArena(g.world)
 	var then finisher = o
 	if graph {
 		at := origin(c).Backward()
@@ -143,7 +143,6 @@ func broadcastTo(g *Group, c *starlib.Call, ctx *collective.WaitLimit, src int) 
 		v = try.To(clone(t))
 	}
 	o := try.To(operandOf(v))
-	o.pin(c.Bool("async_op"))
 	var then finisher = o
 	if graph {
 		at := origin(c).Backward()
@@ -183,7 +182,6 @@ func reduce(g *Group, c *starlib.Call, ctx *collective.WaitLimit, dst int) (star
 	o := try.To(operandOf(try.To(divisible(c.Arg("t"), c.String("op")))))
 	op := try.To(reduction(c.String("op"), o))
 	o.widen(op, g)
-	o.pin(c.Bool("async_op"))
 	var then finisher = o
 	if g.own != dst {
 		x := c.Arg("t")

@@ -2,6 +2,7 @@ package distributed
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 
 	"drun/collective"
@@ -25,7 +26,7 @@ func fillers(w *World) []*starlib.Def {
 			Fn: w.inGroup(func(g *Group, c *starlib.Call, ctx *collective.WaitLimit) (starlark.Value, error) {
 				in, out := filled(c, "input_tensor", "output_tensor")
 				try.FailIf(out.t.Len() != g.Size()*in.Len(), "output_tensor has %d elements: want %d, %d of each of %d ranks", out.t.Len(), g.Size()*in.Len(), in.Len(), g.Size())
-				return fill(g, c, ctx, collective.NewAllGather(bufferOf(in), out.buf), in.Shape(), out)
+				return fill(g, c, ctx, collective.NewAllGather(bufferOf(in), out.buf), in.Shape(), in, out)
 			})},
 		{Sig: `reduce_scatter_tensor(output: Tensor, input: Tensor, op: string | ReduceOp = "sum", group: Group = None, async_op: bool = False, timeout: number = None) -> Work`,
 			Doc: "Combines the ranks' inputs, and writes this rank's part, as large as output, into output. Returns a Work with\n" +
@@ -34,7 +35,7 @@ func fillers(w *World) []*starlib.Def {
 				in, out := filled(c, "input", "output")
 				try.FailIf(in.Len() != g.Size()*out.t.Len(), "input has %d elements: want %d, %d for each of %d ranks", in.Len(), g.Size()*out.t.Len(), out.t.Len(), g.Size())
 				op, in := try.To2(scaled(c, in))
-				return fill(g, c, ctx, collective.NewReduceScatter(bufferOf(in), out.buf, try.To(reduction(op, out))), out.shape, out)
+				return fill(g, c, ctx, collective.NewReduceScatter(bufferOf(in), out.buf, try.To(reduction(op, out))), out.shape, in, out)
 			})},
 		{Sig: `all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: iterable = None, input_split_sizes: iterable = None, group: Group = None, async_op: bool = False, timeout: number = None) -> Work`,
 			Doc: "Splits input along dimension 0, sends each rank its part and writes the parts received into output, in rank\n" +
@@ -51,7 +52,7 @@ func fillers(w *World) []*starlib.Def {
 				call.Detail = func() string {
 					return fmt.Sprintf("input_split_sizes %s, output_split_sizes %s", listText(sent), listText(received))
 				}
-				return fill(g, c, ctx, call, ragged(in.Shape()), out)
+				return fill(g, c, ctx, call, ragged(in.Shape()), in, out)
 			})},
 	}
 }
@@ -71,14 +72,16 @@ func filled(c *starlib.Call, input, output string) (*tensor.Tensor, *operand) {
 	return try.To(tensor.Contiguous(in)), try.To(operandOf(c.Arg(output)))
 }
 
-// fill makes a call that writes out. A group of one copies at once.
-func fill(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective.Call, shape []int, out *operand) (starlark.Value, error) {
+// fill makes a call that reads in and writes out. A group of one copies at once.
+func fill(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective.Call, shape []int, in *tensor.Tensor, out *operand) (starlark.Value, error) {
 	what, async := call.Kind.String(), c.Bool("async_op")
 	shown := *out
 	shown.shape = shape
 	if async && g.comm != nil && !out.copied() {
-		out.pin(true)
-		return start(g, c, ctx, call, &shown, false, out)
+		return start(g, c, ctx, call, &shown, false, finish(func() (starlark.Value, error) {
+			runtime.KeepAlive(in) // which the recipe may have dropped, while the call was reading it
+			return out.result()
+		}))
 	}
 	call.Shape = shape
 	try.Ok(g.do(ctx, call, origin(c)))

@@ -77,6 +77,14 @@ type shipment struct {
 	works
 }
 
+func (s *shipment) wait(ctx *collective.WaitLimit) error {
+	if err := s.works.wait(ctx); err != nil || s.t == nil {
+		return err
+	}
+	tensor.Unpin(s.t)
+	return nil
+}
+
 // sendParcel starts sending a parcel to a rank of the group. Its tensor must not change until the shipment is done.
 func sendParcel(g *Group, ctx *collective.WaitLimit, p parcel, dst, tag int, at collective.Origin) (_ *shipment, err error) {
 	defer try.Caught(&err)

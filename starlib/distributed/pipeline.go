@@ -260,7 +260,7 @@ func (s *step) run() (err error) {
 			a := s.drop(t)
 			try.Ok(a.rest())
 		}
-		s.sent = slices.DeleteFunc(s.sent, (*shipment).done)
+		s.sent = slices.DeleteFunc(s.sent, func(sent *shipment) bool { return sent.done() && sent.wait(s.ctx) == nil })
 	}
 	for _, sent := range s.sent {
 		try.Ok(s.waiting(func() error { return sent.wait(s.ctx) }))

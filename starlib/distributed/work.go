@@ -9,6 +9,7 @@ import (
 	"drun/collective"
 	"drun/internal/try"
 	"drun/starlib"
+	"drun/tensor"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -139,8 +140,17 @@ func start(g *Group, c *starlib.Call, ctx *collective.WaitLimit, call collective
 	}
 	at := origin(c)
 	w.at = at.Pos
+	data := o.data // o is empty once it has given its result
+	if data != nil {
+		tensor.Pin(data)
+	}
 	inner := try.To(g.begin(ctx, call, at))
-	w.wait = func(ctx *collective.WaitLimit) error { return inner.Wait(ctx) }
+	w.wait = func(ctx *collective.WaitLimit) (err error) {
+		if err = inner.Wait(ctx); err == nil && data != nil {
+			tensor.Unpin(data)
+		}
+		return err
+	}
 	w.done = inner.Done
 	g.world.keep(w)
 	return w, nil
