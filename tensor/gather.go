@@ -120,10 +120,17 @@ func Gather(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
 	if len(t.shape) == 0 {
 		return Clone(t)
 	}
-	ix := try.To(checkedIndex("gather", idx, t.shape[a], a))
+	return gather(t, a, try.To(checkedIndex("gather", idx, t.shape[a], a))), nil
+}
+
+// gather is Gather of indices that are in range and contiguous.
+func gather(t *Tensor, a int, ix *Tensor) *Tensor {
+	if len(t.shape) == 0 {
+		return try.To(Clone(t))
+	}
 	b := build("gather", t)
-	x, out := b.contiguous(cut(t, idx.shape, a)), b.like(idx.shape...)
-	outer, to, inner := around(idx.shape, a)
+	x, out := b.contiguous(cut(t, ix.shape, a)), b.like(ix.shape...)
+	outer, to, inner := around(ix.shape, a)
 	if d := out.on(x, ix); d != nil {
 		from, index := d.read(x), d.read(ix)
 		d.Gather(t.dtype, outer, to, t.shape[a], inner, d.write(out), from, index)
@@ -137,10 +144,10 @@ func Gather(t *Tensor, dim int, idx *Tensor) (_ *Tensor, err error) {
 			scatterInto("gather", out[0], a, n.val(0), g, true)
 		}, t).save(ix)
 		if n.again != nil {
-			n.linear(func(in []*Tensor) *Tensor { return try.To(Gather(in[0], a, ix)) })
+			n.linear(func(in []*Tensor) *Tensor { return gather(in[0], a, ix) })
 		}
 	}
-	return out, nil
+	return out
 }
 
 // computing returns d if it can be computed with; storage types are an error.
@@ -207,7 +214,7 @@ func scatter(op string, t *Tensor, dim int, idx, src *Tensor, add bool) (result 
 				out[0] = try.To(ScatterValue(g, a, ix, Int(0)))
 			}
 			if n.needs(1) {
-				got, pads := try.To(Gather(g, a, ix)), []int(nil)
+				got, pads := gather(g, a, ix), []int(nil)
 				for d, size := range slices.Backward(src.shape) {
 					pads = append(pads, 0, size-got.shape[d])
 				}
@@ -238,7 +245,7 @@ func backScatter(n *node, g *Tensor, out []*Tensor, a int, add bool) {
 	if !n.needs(1) {
 		return
 	}
-	got := try.To(Gather(g, a, ix))
+	got := gather(g, a, ix)
 	if sameShape(got.shape, n.in[1].shape()) {
 		out[1] = got
 		return

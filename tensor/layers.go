@@ -92,14 +92,17 @@ func OneHot(t *Tensor, classes int) (_ *Tensor, err error) {
 	}
 	b := build("one_hot", t)
 	ix := b.indices(t)
-	out := b.zeros(dtype.Int64, append(slices.Clone(t.shape), classes)...)
-	v := Elems[int64](out)
-	for i, k := range Values[int64](ix) {
+	for _, k := range Values[int64](ix) {
 		if k < 0 || k >= int64(classes) {
 			try.Fail("one_hot: index %d is out of range for %d classes: expected 0 to %d", k, classes, classes-1)
 		}
-		v[i*classes+int(k)] = 1
 	}
+	out, ones := b.zeros(dtype.Int64, append(slices.Clone(t.shape), classes)...), b.of(dtype.Int64, ix.shape...)
+	one := expanded(newNumber(t.ctx, Int(1), dtype.Int64), ix.shape)
+	if d := ones.on(); d == nil || !d.copy(ones, one) { // even where the index is on the host: its vectors need not be
+		kCopy(ones, one)
+	}
+	scatterAt(ix.n, 1, classes, 1, out, ones, ix, false)
 	return out, nil
 }
 
@@ -155,11 +158,7 @@ func Linear(x, weight, bias *Tensor) (_ *Tensor, err error) {
 	}
 	kGemm("linear", low, factor{t: out, ld: n}, factor{t: flat, ld: max(k, 1)}, factor{t: w, ld: max(k, 1), trans: true}, 1, rows, n, k, beta, false)
 	if recordsAny(x, weight, bias) {
-		back := backLinear
-		if low {
-			back = backLinearHalf
-		}
-		n := record(out, "linear", back, x, weight, bias).save(flat, w)
+		n := record(out, "linear", backLinear, x, weight, bias).save(flat, w)
 		if !low {
 			n.twice(linearTwice)
 		}
@@ -174,12 +173,8 @@ func fitsBias(op string, weight, bias *Tensor, n int) {
 	}
 }
 
-func backLinear(n *node, g *Tensor, out []*Tensor) { linearGrads(false, n, g, out) }
-
-func backLinearHalf(n *node, g *Tensor, out []*Tensor) { linearGrads(true, n, g, out) }
-
-func linearGrads(low bool, n *node, g *Tensor, out []*Tensor) {
-	x, w := n.val(0), n.val(1)
+func backLinear(n *node, g *Tensor, out []*Tensor) {
+	x, w, low := n.val(0), n.val(1), n.low()
 	g = rowsOf(g, x.shape[0], w.shape[0])
 	if n.needs(0) {
 		dx := matmul(g.dtype, low, g, w)

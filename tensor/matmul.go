@@ -72,11 +72,7 @@ func matmul(dt dtype.Type, low bool, a, b *Tensor) *Tensor {
 	out := newTensor("matmul", a.ctx, append(append(arr2[:0], batch...), m, n), dt)
 	multiply(low, out, a, b, batch, m, n, k)
 	if records(a, b) {
-		back := backMatMul
-		if low {
-			back = backMatMulHalf
-		}
-		n := record(out, "matmul", back, a, b).save(a, b)
+		n := record(out, "matmul", backMatMul, a, b).save(a, b)
 		if !low {
 			n.twice(matmulTwice)
 		}
@@ -84,11 +80,11 @@ func matmul(dt dtype.Type, low bool, a, b *Tensor) *Tensor {
 	return out
 }
 
-func backMatMul(n *node, g *Tensor, out []*Tensor) { matmulGrads(false, n, g, out) }
+// low reports whether an operation was a product in bfloat16, as the products of its gradient then are.
+func (n *node) low() bool { return n.dtype == dtype.BFloat16 }
 
-func backMatMulHalf(n *node, g *Tensor, out []*Tensor) { matmulGrads(true, n, g, out) }
-
-func matmulGrads(low bool, n *node, g *Tensor, out []*Tensor) {
+func backMatMul(n *node, g *Tensor, out []*Tensor) {
+	low := n.low()
 	if n.needs(0) {
 		out[0] = matmul(g.dtype, low, g, transposed(n.val(1)))
 	}

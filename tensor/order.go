@@ -9,6 +9,7 @@ import (
 	"drun/internal/try"
 	"drun/kernel"
 	"drun/kernel/dtype"
+	"drun/kernel/opencl"
 )
 
 // Sort sorts along dim and returns the values and their indices. Equal elements keep their order; NaN counts as
@@ -47,30 +48,32 @@ func ordered(op string, t *Tensor, dim, k int, descending bool) (values, indices
 	rows := b.contiguous(swapped(keys, a, last))
 	order := b.of(dtype.Int64, rows.shape...)
 	n := t.shape[a]
-	switch keys.dtype {
-	case dtype.Float32:
-		orderRows(Elems[float32](rows), Elems[int64](order), n, descending)
-	case dtype.Float64:
-		orderRows(Elems[float64](rows), Elems[int64](order), n, descending)
-	case dtype.Int64:
-		orderRows(Elems[int64](rows), Elems[int64](order), n, descending)
-	case dtype.Int32:
-		orderRows(Elems[int32](rows), Elems[int64](order), n, descending)
-	case dtype.Int8:
-		orderRows(Elems[int8](rows), Elems[int64](order), n, descending)
-	default: // uint8 and bool
-		orderRows(Elems[uint8](rows), Elems[int64](order), n, descending)
+	if d := order.on(rows); d != nil && n <= opencl.MostOrdered {
+		in := d.read(rows)
+		d.Order(rows.dtype, rows.n, n, descending, d.write(order), in)
+	} else if wide := widest(rows.dtype); wide == dtype.Float64 {
+		orderRows[float64](b.cast(rows, wide), order, n, descending)
+	} else {
+		orderRows[int64](b.cast(rows, wide), order, n, descending)
 	}
 	if k >= 0 {
 		order = part(order, last, 0, k)
 	}
 	indices = contiguous(swapped(order, a, last))
-	values, err = Gather(t, a, indices)
-	return values, indices, err
+	return gather(t, a, indices), indices, nil
+}
+
+// widest returns the type that has all values of type d, and of all types of its kind.
+func widest(d dtype.Type) dtype.Type {
+	if d.IsFloat() {
+		return dtype.Float64
+	}
+	return dtype.Int64
 }
 
 // orderRows writes, for each row of n values, the order that sorts it.
-func orderRows[T cmp.Ordered](values []T, order []int64, n int, descending bool) {
+func orderRows[T cmp.Ordered](t, into *Tensor, n int, descending bool) {
+	values, order := Values[T](t), Elems[int64](into)
 	for ; len(values) > 0; values, order = values[n:], order[n:] {
 		row, o := values[:n], order[:n]
 		for i := range o {
@@ -84,6 +87,7 @@ func orderRows[T cmp.Ordered](values []T, order []int64, n int, descending bool)
 			return c
 		})
 	}
+	alive(t, into)
 }
 
 // compareNaNLast is cmp.Compare, except that NaN comes last rather than first.
@@ -130,7 +134,11 @@ func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 	if n > 0 {
 		width = front.n / n
 	}
-	orderSlices(op, front, Elems[int64](order), width)
+	if wide := widest(t.dtype); wide == dtype.Float64 {
+		sortSlices[float64](cast(op, front, wide), Elems[int64](order), width)
+	} else {
+		sortSlices[int64](cast(op, front, wide), Elems[int64](order), width)
+	}
 	sorted := takeNamed(op, front, 0, order)
 	fresh := make([]bool, n) // where a value differs from the one before
 	if n > 1 {
@@ -155,27 +163,16 @@ func Unique(t *Tensor, dim *int) (values, inverse, counts *Tensor, err error) {
 	return values, inverse, counts, nil
 }
 
-// orderSlices writes the order that sorts the slices of width elements in t, which is contiguous.
-func orderSlices(op string, t *Tensor, order []int64, width int) {
+// sortSlices writes the order that sorts the slices of width elements in t, which is contiguous.
+func sortSlices[T cmp.Ordered](t *Tensor, order []int64, width int) {
+	v, w := Values[T](t), int64(width)
 	for i := range order {
 		order[i] = int64(i)
 	}
-	if t.dtype.IsFloat() {
-		x := cast(op, t, dtype.Float64)
-		sortSlices(Elems[float64](x), order, width)
-		alive(x)
-	} else {
-		x := cast(op, t, dtype.Int64)
-		sortSlices(Elems[int64](x), order, width)
-		alive(x)
-	}
-}
-
-func sortSlices[T cmp.Ordered](v []T, order []int64, width int) {
-	w := int64(width)
 	slices.SortStableFunc(order, func(i, j int64) int {
 		return slices.CompareFunc(v[i*w:(i+1)*w], v[j*w:(j+1)*w], compareNaNLast)
 	})
+	alive(t)
 }
 
 // NonZero lists the indices of the elements that are not 0, in row-major order: shape (n, dimensions).
@@ -226,8 +223,8 @@ func MedianDim(t *Tensor, dim int, keepdim bool) (values, indices *Tensor, err e
 	nan := try.To(IsNaN(sorted))
 	any, first := try.To(Any(nan, []int{a}, true)), try.To(argExtreme(op, kernel.MaxOver, nan, a))
 	at := try.To(Where(any, first, newNumber(t.ctx, Int(int64(n-1)/2), dtype.Int64)))
-	indices = try.To(Gather(order, a, at))
-	values = try.To(Gather(t, a, indices))
+	indices = gather(order, a, at)
+	values = gather(t, a, indices)
 	if !keepdim && len(t.shape) > 0 {
 		pick := func(i int) bool { return i == a }
 		values, indices = squeeze(values, pick), squeeze(indices, pick)

@@ -280,7 +280,7 @@ func extremeDim(op string, kind kernel.ReduceOp, t *Tensor, dim int, keepdim boo
 	defer try.Caught(&err)
 	a := try.To(Axis(op, dim, len(t.shape)))
 	indices = try.To(argExtreme(op, kind, t, a))
-	values = try.To(Gather(t, a, indices))
+	values = gather(t, a, indices)
 	if !keepdim && len(t.shape) > 0 {
 		pick := func(i int) bool { return i == a }
 		values, indices = squeeze(values, pick), squeeze(indices, pick)

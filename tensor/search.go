@@ -26,7 +26,9 @@ func SearchSorted(sorted, x *Tensor, right bool) (_ *Tensor, err error) {
 		common = dtype.Float32
 	}
 	b := build(op, x)
-	seq, values, out := contiguous(cast(op, sorted.Detach(), common)), contiguous(cast(op, x.Detach(), common)), b.of(dtype.Int64, x.shape...)
+	wide := widest(common)
+	read := func(t *Tensor) *Tensor { return contiguous(cast(op, cast(op, t.Detach(), common), wide)) }
+	seq, values, out := read(sorted), read(x), b.of(dtype.Int64, x.shape...)
 	if out.shapeOnly() || x.n == 0 {
 		return out, nil
 	}
@@ -35,19 +37,16 @@ func SearchSorted(sorted, x *Tensor, right bool) (_ *Tensor, err error) {
 		each = x.shape[len(x.shape)-1]
 	}
 	at := Elems[int64](out)
-	switch common {
-	case dtype.Float64:
+	if wide == dtype.Float64 {
 		search(at, Values[float64](seq), Values[float64](values), n, each, right)
-	case dtype.Float32:
-		search(at, Values[float32](seq), Values[float32](values), n, each, right)
-	default:
-		search(at, Values[int64](contiguous(cast(op, seq, dtype.Int64))), Values[int64](contiguous(cast(op, values, dtype.Int64))), n, each, right)
+	} else {
+		search(at, Values[int64](seq), Values[int64](values), n, each, right)
 	}
 	alive(seq, values, out)
 	return out, nil
 }
 
-func search[T float32 | float64 | int64](at []int64, seq, values []T, n, each int, right bool) {
+func search[T float64 | int64](at []int64, seq, values []T, n, each int, right bool) {
 	for i := range at {
 		row := seq[i/each*n:]
 		if each == len(at) {

@@ -1,8 +1,10 @@
 package opencl
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"slices"
 	"unsafe"
 
 	"drun/internal/try"
@@ -350,6 +352,13 @@ func (g *golden) wholes() {
 	kernel.ArgReduce(kernel.MaxOver, f32, 1, n, inner, whole, ptr(x))
 	g.d.ArgReduce(kernel.MaxOver, f32, 1, n, inner, sums, in)
 	compareWith(g, sums, whole, "argmax")
+	order, at := index[:n], put(g, index)
+	for i := range order {
+		order[i] = int64(i)
+	}
+	slices.SortStableFunc(order, func(i, j int64) int { return cmp.Compare(x[i], x[j]) })
+	g.d.Order(f32, n, n, false, at, in)
+	compareWith(g, at, order, "sort")
 }
 
 func (g *golden) updates() {

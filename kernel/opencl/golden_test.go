@@ -156,6 +156,7 @@ func TestBrokenKernels(t *testing.T) {
 		{"rows.cl", "rows.cl", "a[a_at + r * n + i]", "a[a_at + r * n]", "sums of indexed rows"},
 		{"scan.cl", "scan.cl", "index[index_at + from + r * inner] * inner", "index[index_at + from + r] * inner", "scatter_add"},
 		{"whole.cl", "whole.cl", "half_ /= 2) {", "half_ /= 4) {", "sum of integers"},
+		{"whole.cl", "whole.cl", "return y < x;", "return y > x;", "sort"},
 		{"random.cl", "random.cl", "log_f64(u) * -2.0", "log_f64(u) * -2.0000001", "normal"},
 	} {
 		if i%5 != 2 && os.Getenv("DRUN_TEST_LONG") == "" { // each takes a second of PoCL's compiler

@@ -1,7 +1,9 @@
 package opencl
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -280,6 +282,53 @@ func TestIndexed(t *testing.T) {
 		d.AddRows(dt, inner, count, x.place(), y.place(), index.place())
 		same(t, d, dt, x, "add_rows of %s", dt)
 	})
+}
+
+// order compares with a sort of what is on the host.
+func order[T cmp.Ordered](t *testing.T, d *Device, rng *rand.Rand, dt dtype.Type) {
+	const rows, n = 3, 200
+	in, out := values(d, rng, dt, rows*n), upload(d, make([]byte, 8*rows*n))
+	x, want := unsafe.Slice((*T)(in.ptr()), rows*n), unsafe.Slice((*int64)(out.ptr()), rows*n)
+	for i := range x {
+		if i%3 == 0 {
+			x[i] = x[i/7]
+		}
+	}
+	d.Write(in.at, 0, in.ptr(), len(in.host))
+	for _, descending := range []bool{false, true} {
+		for r := range rows {
+			row, o := x[r*n:], want[r*n:(r+1)*n]
+			for i := range o {
+				o[i] = int64(i)
+			}
+			slices.SortStableFunc(o, func(i, j int64) int {
+				c := cmp.Compare(row[i], row[j])
+				if (row[i] != row[i]) != (row[j] != row[j]) { // NaN is the largest
+					c = -c
+				}
+				if descending {
+					return -c
+				}
+				return c
+			})
+		}
+		d.Order(dt, rows*n, n, descending, out.place(), in.place())
+		same(t, d, dtype.Int64, out, "order of %s, descending %v", dt, descending)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	d := open(t)
+	rng := rand.New(rand.NewPCG(10, 3))
+	for _, o := range []struct {
+		dt    dtype.Type
+		check func(*testing.T, *Device, *rand.Rand, dtype.Type)
+	}{{dtype.Float32, order[float32]}, {dtype.Float64, order[float64]}, {dtype.Int64, order[int64]}, {dtype.Int32, order[int32]},
+		{dtype.Int8, order[int8]}, {dtype.Uint8, order[uint8]}, {dtype.Bool, order[uint8]}} {
+		if o.dt == dtype.Float32 || some(rng) {
+			attempt(t, func() { o.check(t, d, rng, o.dt) })
+		}
+	}
 }
 
 func TestUpdates(t *testing.T) {

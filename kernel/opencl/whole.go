@@ -32,16 +32,33 @@ func (d *Device) reduceWhole(op kernel.ReduceOp, dt dtype.Type, outer, n, inner 
 	d.launch(k, [3]int{outer * inner, 1, 1}, [3]int{64, 1, 1})
 }
 
+// positions returns a kernel of whole.cl that compares elements of type dt: the first is the largest or the smallest, and NaN comes before or after all numbers.
+func (d *Device) positions(name string, dt dtype.Type, largest, nanFirst bool) C.cl_kernel {
+	options := " -DPOSITION"
+	if largest {
+		options += " -DLARGEST"
+	}
+	if nanFirst {
+		options += " -DNAN_FIRST"
+	}
+	return d.kernel(kernelKey{file: "whole.cl", name: name, in: dt, options: options}, func() string { return options + " -DIN=" + types[dt] })
+}
+
 // ArgReduce is [kernel.ArgReduce].
 func (d *Device) ArgReduce(op kernel.ReduceOp, dt dtype.Type, outer, n, inner int, indices, in Place) {
-	k := d.kernel(kernelKey{file: "whole.cl", name: "position", op: int(op), in: dt}, func() string {
-		if op == kernel.MaxOver {
-			return " -DPOSITION -DLARGEST=1 -DIN=" + types[dt]
-		}
-		return " -DPOSITION -DLARGEST=0 -DIN=" + types[dt]
-	})
+	k := d.positions("position", dt, op == kernel.MaxOver, true)
 	d.begin().place(indices).place(in).longs(n, inner)
 	d.launch(k, [3]int{outer * inner, 1, 1}, [3]int{64, 1, 1})
+}
+
+// MostOrdered is how long Order's rows may be: each element is compared with all of its row.
+const MostOrdered = 1024
+
+// Order writes where in its row of n each of total elements in order lies; equal ones keep their order, and NaN counts as the largest.
+func (d *Device) Order(dt dtype.Type, total, n int, descending bool, indices, in Place) {
+	k := d.positions("order", dt, descending, descending)
+	d.begin().place(indices).place(in).longs(total, n)
+	d.line(k, total)
 }
 
 // scan returns a kernel of scan.cl for elements of type dt, and integers that are added up in wide.

@@ -41,10 +41,22 @@ KERNEL void reduce(GLOBAL OUT *o, long o_at, GLOBAL const IN *a, long a_at, long
     if (lane == 0) o[o_at + line] = folded[0];
 }
 #else
-// Whether y at j comes before x at i: a NaN is more extreme than any number, and of equals the first is taken.
+// Whether y at j comes before x at i: with LARGEST the larger one, with NAN_FIRST a NaN, and of equals the first.
 INLINE int before(IN y, long j, IN x, long i) {
-    if (y != y || x != x) return y != y && (x == x || j < i);
-    return y == x ? j < i : LARGEST ? y > x : y < x;
+    int nan = x != x;
+    if ((y != y) != nan) {
+#ifdef NAN_FIRST
+        return !nan;
+#else
+        return nan;
+#endif
+    }
+    if (nan || y == x) return j < i;
+#ifdef LARGEST
+    return y > x;
+#else
+    return y < x;
+#endif
 }
 #define JOIN(other) \
     if (before(best[other], at[other], best[lane], at[lane])) best[lane] = best[other], at[lane] = at[other]
@@ -60,5 +72,14 @@ KERNEL void position(GLOBAL long *o, long o_at, GLOBAL const IN *a, long a_at, l
     best[lane] = x, at[lane] = where;
     TREE(JOIN)
     if (lane == 0) o[o_at + line] = at[0];
+}
+
+// Where the elements of rows of n, in their order, lie: a work-item counts those that come before its own.
+KERNEL void order(GLOBAL long *o, long o_at, GLOBAL const IN *a, long a_at, long total, long n) {
+    long at = get_global_id(0), i = at % n, place = 0;
+    if (at >= total) return;
+    a += a_at + at - i;
+    for (long j = 0; j < n; j++) place += before(a[j], j, a[i], i);
+    o[o_at + at - i + place] = i;
 }
 #endif
