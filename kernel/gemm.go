@@ -2,10 +2,6 @@ package kernel
 
 // #define DRUN_MEM char
 // #include "kernel.h"
-// #cgo noescape drun_gemm
-// #cgo nocallback drun_gemm
-// #cgo noescape drun_gemm_half
-// #cgo nocallback drun_gemm_half
 import "C"
 
 import (

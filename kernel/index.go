@@ -2,18 +2,6 @@ package kernel
 
 // #define DRUN_MEM char
 // #include "kernel.h"
-// #cgo noescape drun_take
-// #cgo nocallback drun_take
-// #cgo noescape drun_gather
-// #cgo nocallback drun_gather
-// #cgo noescape drun_scatter
-// #cgo nocallback drun_scatter
-// #cgo noescape drun_put
-// #cgo nocallback drun_put
-// #cgo noescape drun_add_rows
-// #cgo nocallback drun_add_rows
-// #cgo noescape drun_scatter_add
-// #cgo nocallback drun_scatter_add
 import "C"
 
 import (

@@ -2,18 +2,6 @@ package kernel
 
 // #define DRUN_MEM char
 // #include "kernel.h"
-// #cgo noescape drun_lu
-// #cgo nocallback drun_lu
-// #cgo noescape drun_lu_solve
-// #cgo nocallback drun_lu_solve
-// #cgo noescape drun_cholesky
-// #cgo nocallback drun_cholesky
-// #cgo noescape drun_qr
-// #cgo nocallback drun_qr
-// #cgo noescape drun_eigh
-// #cgo nocallback drun_eigh
-// #cgo noescape drun_svd
-// #cgo nocallback drun_svd
 import "C"
 
 import "unsafe"

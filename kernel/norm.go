@@ -2,30 +2,6 @@ package kernel
 
 // #define DRUN_MEM char
 // #include "kernel.h"
-// #cgo noescape drun_softmax
-// #cgo nocallback drun_softmax
-// #cgo noescape drun_softmax_grad
-// #cgo nocallback drun_softmax_grad
-// #cgo noescape drun_cross_entropy
-// #cgo nocallback drun_cross_entropy
-// #cgo noescape drun_cross_entropy_grad
-// #cgo nocallback drun_cross_entropy_grad
-// #cgo noescape drun_layer_norm
-// #cgo nocallback drun_layer_norm
-// #cgo noescape drun_layer_norm_grad
-// #cgo nocallback drun_layer_norm_grad
-// #cgo noescape drun_group_norm
-// #cgo nocallback drun_group_norm
-// #cgo noescape drun_group_norm_grad
-// #cgo nocallback drun_group_norm_grad
-// #cgo noescape drun_moments
-// #cgo nocallback drun_moments
-// #cgo noescape drun_square_sums
-// #cgo nocallback drun_square_sums
-// #cgo noescape drun_scale_lines
-// #cgo nocallback drun_scale_lines
-// #cgo noescape drun_batch_norm_grad
-// #cgo nocallback drun_batch_norm_grad
 import "C"
 
 import (

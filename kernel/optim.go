@@ -2,18 +2,6 @@ package kernel
 
 // #define DRUN_MEM char
 // #include "kernel.h"
-// #cgo noescape drun_sgd
-// #cgo nocallback drun_sgd
-// #cgo noescape drun_adam
-// #cgo nocallback drun_adam
-// #cgo noescape drun_scale
-// #cgo nocallback drun_scale
-// #cgo noescape drun_rmsprop
-// #cgo nocallback drun_rmsprop
-// #cgo noescape drun_adagrad
-// #cgo nocallback drun_adagrad
-// #cgo noescape drun_lion
-// #cgo nocallback drun_lion
 import "C"
 
 import (

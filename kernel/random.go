@@ -2,14 +2,6 @@ package kernel
 
 // #define DRUN_MEM char
 // #include "kernel.h"
-// #cgo noescape drun_uniform
-// #cgo nocallback drun_uniform
-// #cgo noescape drun_normal
-// #cgo nocallback drun_normal
-// #cgo noescape drun_bounded
-// #cgo nocallback drun_bounded
-// #cgo noescape drun_dropout
-// #cgo nocallback drun_dropout
 import "C"
 
 import (

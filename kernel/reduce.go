@@ -2,16 +2,6 @@ package kernel
 
 // #define DRUN_MEM char
 // #include "kernel.h"
-// #cgo noescape drun_reduce
-// #cgo nocallback drun_reduce
-// #cgo noescape drun_arg_reduce
-// #cgo nocallback drun_arg_reduce
-// #cgo noescape drun_cumsum
-// #cgo nocallback drun_cumsum
-// #cgo noescape drun_cumprod
-// #cgo nocallback drun_cumprod
-// #cgo noescape drun_cumprod_grad
-// #cgo nocallback drun_cumprod_grad
 // #cgo noescape drun_square_sum
 // #cgo nocallback drun_square_sum
 // #cgo noescape drun_reduce_ranks

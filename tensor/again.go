@@ -239,14 +239,8 @@ func activationSlope(f kernel.Activation, x *Tensor, a, b float64) *Tensor {
 	return slopes[UnaryOp(f)](x)
 }
 
-// softmaxTwice has the gradients of softmax along the last dimension, and of its logarithm.
-var softmaxTwice = map[bool]backward{}
-
-func init() {
-	softmaxTwice[false], softmaxTwice[true] = softmaxAgain(false), softmaxAgain(true)
-}
-
-func softmaxAgain(logarithm bool) backward {
+// softmaxTwice is the gradient of softmax along the last dimension, or of its logarithm.
+func softmaxTwice(logarithm bool) backward {
 	return func(n *node, g *Tensor, out []*Tensor) {
 		total := func(t *Tensor) *Tensor {
 			if len(t.shape) == 0 {

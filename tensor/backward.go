@@ -190,13 +190,7 @@ func (c *Context) deliver(e edge, g *Tensor) (err error) {
 		shape, dt = e.leaf.shape, e.leaf.dtype
 	}
 	dt = computable(dt)
-	fit := g
-	if !sameShape(g.shape, shape) {
-		fit = sumTo(g, shape)
-	}
-	if fit.dtype != dt {
-		fit = try.To(Cast(fit, dt))
-	}
+	fit := try.To(Cast(sumTo(g, shape), dt))
 	if fit.st != g.st { // newly made: nothing else refers to it
 		fit.st.temp = true
 		fit.st.hold()

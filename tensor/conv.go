@@ -67,22 +67,7 @@ func Convolve(op string, x, weight, bias *Tensor, o ConvOptions) (result *Tensor
 	if out.shapeOnly() {
 		return out, nil
 	}
-	if d := out.on(); d != nil {
-		x, filters, beta := d.read(in), d.read(filters), maybe(d.read, beta)
-		y := d.write(out)
-		err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
-			d.Conv2d(out.dtype, w, y.Plus(at.y), x.Plus(at.x), filters.Plus(at.w), beta.Plus(i*w.Filters))
-			return nil
-		})
-	} else {
-		err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
-			return kernel.Conv2d(x.dtype, w, out.ptrAt(at.y), in.readAt(at.x), filters.readAt(at.w), readPartOr(beta, i*w.Filters))
-		})
-	}
-	alive(in, filters, beta)
-	if err != nil {
-		return nil, Starved(op, err)
-	}
+	convolve(op, w, o.Groups, false, out, in, filters, beta)
 	if recordsAny(x, weight, bias) {
 		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) { backConv2d(n, g, out, w, o.Groups) },
 			x, weight, bias).save(in, filters)
@@ -143,36 +128,58 @@ func readPartOr(t *Tensor, at int) unsafe.Pointer {
 	return t.readAt(at)
 }
 
+// convolve computes out of in, or with transposed the transposed convolution of a window that goes over out; beta may be nil.
+func convolve(op string, w kernel.Window, groups int, transposed bool, out, in, filters, beta *Tensor) {
+	d := out.on()
+	var to, from, weight, bias opencl.Place
+	if d != nil {
+		from, weight, bias = d.read(in), d.read(filters), maybe(d.read, beta)
+		to = d.write(out)
+	}
+	try.Ok(Starved(op, eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+		switch {
+		case d != nil && transposed:
+			d.ConvTranspose2d(out.dtype, w, to.Plus(at.x), from.Plus(at.y), weight.Plus(at.w), bias.Plus(i*w.Channels))
+		case d != nil:
+			d.Conv2d(out.dtype, w, to.Plus(at.y), from.Plus(at.x), weight.Plus(at.w), bias.Plus(i*w.Filters))
+		case transposed:
+			return kernel.ConvTranspose2d(out.dtype, w, out.ptrAt(at.x), in.readAt(at.y), filters.readAt(at.w), readPartOr(beta, i*w.Channels))
+		default:
+			return kernel.Conv2d(out.dtype, w, out.ptrAt(at.y), in.readAt(at.x), filters.readAt(at.w), readPartOr(beta, i*w.Filters))
+		}
+		return nil
+	})))
+	alive(out, in, filters, beta)
+}
+
+// addWeightGrad adds to the gradients of a convolution's weight and bias; either may be nil.
+func addWeightGrad(op string, w kernel.Window, groups int, dweight, dbias, dy, x *Tensor) {
+	if dweight == nil && dbias == nil {
+		return
+	}
+	d := dy.ctx.deviceOf(dweight, dbias)
+	var dw, db, from, in opencl.Place
+	if d != nil {
+		from, in = d.read(dy), d.read(x)
+		dw, db = maybe(d.change, dweight), maybe(d.change, dbias)
+	}
+	try.Ok(Starved(op, eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
+		if d != nil {
+			d.Conv2dGradWeight(dy.dtype, w, dw.Plus(at.w), db.Plus(i*w.Filters), from.Plus(at.y), in.Plus(at.x))
+			return nil
+		}
+		return kernel.Conv2dGradWeight(dy.dtype, w, partOr(dweight, at.w), partOr(dbias, i*w.Filters), dy.readAt(at.y), x.readAt(at.x))
+	})))
+	alive(dy, x)
+}
+
 func backConv2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) {
 	x, weight := n.val(0), n.val(1)
 	dy, dweight, dbias := n.layerGrads(g, out)
-	if d := g.ctx.deviceOf(out[0], dweight, dbias); d != nil {
-		dy, x, weight := d.read(dy), d.read(x), d.read(weight)
-		dx, dw, db := maybe(d.write, out[0]), maybe(d.change, dweight), maybe(d.change, dbias)
-		try.Ok(eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
-			if n.needs(0) {
-				d.ConvTranspose2d(g.dtype, w, dx.Plus(at.x), dy.Plus(at.y), weight.Plus(at.w), opencl.Place{})
-			}
-			if n.needs(1) || n.needs(2) {
-				d.Conv2dGradWeight(g.dtype, w, dw.Plus(at.w), db.Plus(i*w.Filters), dy.Plus(at.y), x.Plus(at.x))
-			}
-			return nil
-		}))
-		return
+	if n.needs(0) {
+		convolve(n.op, w, groups, true, out[0], dy, weight, nil)
 	}
-	err := eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
-		if n.needs(0) {
-			if err := kernel.Conv2dGradInput(g.dtype, w, out[0].ptrAt(at.x), dy.readAt(at.y), weight.readAt(at.w)); err != nil {
-				return err
-			}
-		}
-		if n.needs(1) || n.needs(2) {
-			return kernel.Conv2dGradWeight(g.dtype, w, partOr(dweight, at.w), partOr(dbias, i*w.Filters), dy.readAt(at.y), x.readAt(at.x))
-		}
-		return nil
-	})
-	alive(dy)
-	try.Ok(Starved(n.op, err))
+	addWeightGrad(n.op, w, groups, dweight, dbias, dy, x)
 }
 
 // ConvTranspose2d spreads x (N, F, H, W) by the strides and convolves it with the flipped weight (F, C/groups, KH,
@@ -209,22 +216,7 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (result *Tensor, er
 	if out.shapeOnly() {
 		return out, nil
 	}
-	if d := out.on(); d != nil {
-		y, filters, beta := d.read(in), d.read(filters), maybe(d.read, beta)
-		x := d.write(out)
-		err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
-			d.ConvTranspose2d(out.dtype, w, x.Plus(at.x), y.Plus(at.y), filters.Plus(at.w), beta.Plus(i*w.Channels))
-			return nil
-		})
-	} else {
-		err = eachGroup(w, o.Groups, func(w kernel.Window, i int, at groupAt) error {
-			return kernel.ConvTranspose2d(x.dtype, w, out.ptrAt(at.x), in.readAt(at.y), filters.readAt(at.w), readPartOr(beta, i*w.Channels))
-		})
-	}
-	alive(in, filters, beta)
-	if err != nil {
-		return nil, Starved(op, err)
-	}
+	convolve(op, w, o.Groups, true, out, in, filters, beta)
 	if recordsAny(x, weight, bias) {
 		n := record(out, op, func(n *node, g *Tensor, out []*Tensor) { backConvTranspose2d(n, g, out, w, o.Groups) },
 			x, weight, bias).save(in, filters)
@@ -236,47 +228,19 @@ func ConvTranspose2d(x, weight, bias *Tensor, o ConvOptions) (result *Tensor, er
 }
 
 func backConvTranspose2d(n *node, g *Tensor, out []*Tensor, w kernel.Window, groups int) {
-	x, weight := n.val(0), n.val(1)
 	b := build(n.op, g)
 	dy := b.contiguous(g)
 	if n.needs(0) {
 		out[0] = b.like(n.in[0].shape()...)
+		convolve(n.op, w, groups, false, out[0], dy, n.val(1), nil)
 	}
-	var dweight *Tensor
 	if n.needs(1) {
-		dweight = n.sumPlace(1, dy, out)
+		addWeightGrad(n.op, w, groups, n.sumPlace(1, dy, out), nil, n.val(0), dy)
 	}
-	var err error
-	if d := g.ctx.deviceOf(out[0], dweight); d != nil {
-		dy, x, weight := d.read(dy), d.read(x), d.read(weight)
-		dx, dw := maybe(d.write, out[0]), maybe(d.change, dweight)
-		err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
-			if n.needs(0) {
-				d.Conv2d(g.dtype, w, dx.Plus(at.y), dy.Plus(at.x), weight.Plus(at.w), opencl.Place{})
-			}
-			if n.needs(1) {
-				d.Conv2dGradWeight(g.dtype, w, dw.Plus(at.w), opencl.Place{}, x.Plus(at.y), dy.Plus(at.x))
-			}
-			return nil
-		})
-	} else {
-		err = eachGroup(w, groups, func(w kernel.Window, i int, at groupAt) error {
-			if n.needs(0) {
-				if err := kernel.Conv2d(g.dtype, w, out[0].ptrAt(at.y), dy.readAt(at.x), weight.readAt(at.w), nil); err != nil {
-					return err
-				}
-			}
-			if n.needs(1) {
-				return kernel.Conv2dGradWeight(g.dtype, w, dweight.ptrAt(at.w), nil, x.readAt(at.y), dy.readAt(at.x))
-			}
-			return nil
-		})
-	}
-	if err == nil && n.needs(2) {
+	if n.needs(2) {
 		out[2] = reduceDims(n.op, kernel.Sum, dy, []int{0, 2, 3}, false)
 	}
 	alive(dy)
-	try.Ok(Starved(n.op, err))
 }
 
 // MaxPool2d takes the largest element under each position of the kernel.

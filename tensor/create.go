@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"drun/internal/try"
-	"drun/kernel"
 	"drun/kernel/dtype"
 )
 
@@ -286,8 +285,11 @@ func addInto(dst, g *Tensor) {
 	dst.st.version++
 }
 
-// sumTo sums g over the dimensions along which shape was broadcast to g's.
+// sumTo sums g over the dimensions along which a tensor of shape was broadcast to g's.
 func sumTo(g *Tensor, shape []int) *Tensor {
+	if sameShape(g.shape, shape) {
+		return g
+	}
 	pad := len(g.shape) - len(shape)
 	var arr [8]int
 	dims := arr[:0]
@@ -296,9 +298,5 @@ func sumTo(g *Tensor, shape []int) *Tensor {
 			dims = append(dims, i)
 		}
 	}
-	out := g
-	if len(dims) > 0 {
-		out = reduceDims("sum", kernel.Sum, g, dims, false)
-	}
-	return try.To(Reshape(out, shape))
+	return try.To(Reshape(try.To(Sum(g, dims, true)), shape))
 }

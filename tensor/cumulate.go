@@ -146,7 +146,7 @@ func LogSumExp(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) 
 	x := b.cast(t.Detach(), dt)
 	kept := ReducedShape(t.shape, dims, true)
 	if t.n == 0 {
-		return emptyLogSum(op, t, dt, ReducedShape(t.shape, dims, keepdim)), nil
+		return ofNothing(op, b.of(dt, ReducedShape(t.shape, dims, keepdim)...), t, math.Inf(-1)), nil
 	}
 	most := reduceDims(op, kernel.MaxOver, x, dims, true)
 	// An infinite maximum would give inf - inf.
@@ -168,13 +168,4 @@ func LogSumExp(t *Tensor, dims []int, keepdim bool) (result *Tensor, err error) 
 		})
 	}
 	return out, nil
-}
-
-// emptyLogSum is LogSumExp over no elements: the sum is 0, its logarithm -inf.
-func emptyLogSum(op string, t *Tensor, dt dtype.Type, shape []int) *Tensor {
-	out := full(op, t.ctx, shape, Float(math.Inf(-1)), dt)
-	if records(t, nil) {
-		record(out, op, backNothing, t).twice(backNothing)
-	}
-	return out
 }

@@ -71,43 +71,19 @@ func Trace(t *Tensor) (_ *Tensor, err error) {
 
 // TrilIndices lists the indices of a matrix's lower triangle, row by row: shape (2, n).
 func TrilIndices(c *Context, rows, cols, offset int) (*Tensor, error) {
-	return triangleIndices("tril_indices", c, rows, cols, func(i int) (int, int) { return 0, add(i, offset, cols-1) + 1 })
+	return triangleIndices("tril_indices", c, rows, cols, offset, Tril)
 }
 
 // TriuIndices lists the indices of the upper triangle.
 func TriuIndices(c *Context, rows, cols, offset int) (*Tensor, error) {
-	return triangleIndices("triu_indices", c, rows, cols, func(i int) (int, int) { return add(i, offset, cols), cols })
+	return triangleIndices("triu_indices", c, rows, cols, offset, Triu)
 }
 
-// add returns i + offset, but at most most, without overflow.
-func add(i, offset, most int) int {
-	if offset > most-i {
-		return most
-	}
-	return i + offset
-}
-
-// triangleIndices lists the columns from from up to to of each row.
-func triangleIndices(op string, c *Context, rows, cols int, within func(i int) (from, to int)) (_ *Tensor, err error) {
-	defer try.Caught(&err)
-	try.FailIf(rows < 0 || cols < 0 || rows > MaxValues(), "%s: a matrix cannot have %d rows and %d columns", op, rows, cols)
-	count := 0
-	for i := range rows {
-		from, to := within(i)
-		if count += max(to-max(from, 0), 0); count >= maxElems/2 {
-			return nil, fmt.Errorf("%s: %d rows of %d columns have too many elements", op, rows, cols)
-		}
-	}
-	out := newTensor(op, c, []int{2, count}, dtype.Int64)
-	v, k := Elems[int64](out), 0
-	for i := range rows {
-		from, to := within(i)
-		for j := max(from, 0); j < to; j++ {
-			v[k], v[count+k] = int64(i), int64(j)
-			k++
-		}
-	}
-	return out, nil
+func triangleIndices(op string, c *Context, rows, cols, offset int, triangle func(*Tensor, int) (*Tensor, error)) (_ *Tensor, err error) {
+	defer try.CaughtAs(op, &err)
+	try.FailIf(rows < 0 || cols < 0, "%s: a matrix cannot have %d rows and %d columns", op, rows, cols)
+	all := try.To(Ones(c, []int{rows, cols}, dtype.Bool))
+	return Contiguous(try.To(Transpose(try.To(NonZero(try.To(triangle(all, offset)))), 0, 1)))
 }
 
 // Outer returns the product of each element of a with each of b; both are vectors.

@@ -29,12 +29,10 @@ func Einsum(equation string, operands []*Tensor) (out *Tensor, err error) {
 		places[i] = &operands[i]
 	}
 	r := narrow(places...)
-	out, err = einsum(equation, operands)
-	if err == nil {
-		r.round(&out)
-	} else {
+	if out, err = einsum(equation, operands); err != nil {
 		return nil, fmt.Errorf("einsum: %q: %w", equation, err)
 	}
+	r.round(&out)
 	return out, nil
 }
 

@@ -206,7 +206,7 @@ func (p *gradPass) deliver(e edge, g *Tensor) {
 	if !p.leading(e) {
 		return
 	}
-	g = try.To(Cast(fit(g, e.shape()), computable(e.dtype())))
+	g = try.To(Cast(sumTo(g, e.shape()), computable(e.dtype())))
 	sum := p.leaves[e.leaf]
 	if e.node != nil {
 		sum = p.nodes[e.node]
@@ -219,21 +219,6 @@ func (p *gradPass) deliver(e edge, g *Tensor) {
 	} else {
 		p.leaves[e.leaf] = g
 	}
-}
-
-// fit sums g over the dimensions along which a tensor of shape was broadcast.
-func fit(g *Tensor, shape []int) *Tensor {
-	if sameShape(g.shape, shape) {
-		return g
-	}
-	var dims []int
-	first := len(g.shape) - len(shape)
-	for d := range g.shape {
-		if d < first || shape[d-first] == 1 && g.shape[d] != 1 {
-			dims = append(dims, d)
-		}
-	}
-	return try.To(Reshape(try.To(Sum(g, dims, true)), shape))
 }
 
 func (e edge) dtype() dtype.Type {

@@ -55,20 +55,20 @@ func classes(op string, x, target *Tensor) (rows, ix *Tensor) {
 	b := build(op, target)
 	ix = b.indices(target)
 	for i, c := range Values[int64](ix) {
-		if (c < 0 || c >= int64(x.shape[d])) && c != ignoreTarget {
+		if (c < 0 || c >= int64(x.shape[d])) && c != IgnoreTarget {
 			try.Fail("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, c, i, x.shape[d], x.shape[d]-1)
 		}
 	}
 	return rows, ix
 }
 
-// ignoreTarget is the target of a sample that does not count, as in PyTorch.
-const ignoreTarget = -100
+// IgnoreTarget is the target of a sample that does not count unless told otherwise, as in PyTorch.
+const IgnoreTarget = -100
 
 func countTargets(ix *Tensor) int {
 	n := 0
 	for _, c := range Values[int64](ix) {
-		if c != ignoreTarget {
+		if c != IgnoreTarget {
 			n++
 		}
 	}
@@ -188,9 +188,6 @@ type ClassOptions struct {
 	Smoothing float64 // the share of the target's probability that is spread evenly over all classes
 }
 
-// IgnoreTarget is the target that CrossEntropy leaves out unless told otherwise.
-const IgnoreTarget = ignoreTarget
-
 // CrossEntropyWith is CrossEntropy with weights of the classes, another target that leaves samples out, and smoothed
 // targets (Szegedy et al. 2016). The mean is over the weights of the targets, as in PyTorch.
 func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (result *Tensor, err error) {
@@ -200,7 +197,7 @@ func CrossEntropyWith(scores, target *Tensor, o ClassOptions, r Reduction) (resu
 	c := o.classes(op, scores)
 	try.FailIf(!(o.Smoothing >= 0 && o.Smoothing <= 1), "%s: label_smoothing must be between 0 and 1, not %v", op, o.Smoothing)
 	if target.dtype.IsFloat() {
-		try.FailIf(o.Ignore != ignoreTarget, "%s: targets that are probabilities have no class to ignore", op)
+		try.FailIf(o.Ignore != IgnoreTarget, "%s: targets that are probabilities have no class to ignore", op)
 		return smoothCrossEntropy(scores, target, o, c, r), nil
 	}
 	ids := ignoring(op, target, o.Ignore, c)
@@ -258,7 +255,7 @@ func classLoss(op string, logp, ix *Tensor, shape []int, o ClassOptions, r Reduc
 
 // ignoring returns target with the ignored class replaced by -100, which no other target may be.
 func ignoring(op string, target *Tensor, ignore int64, c int) *Tensor {
-	if ignore == ignoreTarget || !target.dtype.IsInt() {
+	if ignore == IgnoreTarget || !target.dtype.IsInt() {
 		return target
 	}
 	ids := try.To(Clone(try.To(Cast(target, dtype.Int64))))
@@ -266,8 +263,8 @@ func ignoring(op string, target *Tensor, ignore int64, c int) *Tensor {
 	for i, id := range v {
 		switch id {
 		case ignore:
-			v[i] = ignoreTarget
-		case ignoreTarget:
+			v[i] = IgnoreTarget
+		case IgnoreTarget:
 			try.Fail("%s: target %d (sample %d) is out of range for %d classes: expected 0 to %d", op, id, i, c, c-1)
 		}
 	}

@@ -247,16 +247,17 @@ func (p *Pool) mmap(size int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&ptr))), size)
 }
 
-// reclaim returns memory to the system after so many bytes have become garbage at once. It does nothing if the pool
-// tolerates that much.
-func reclaim(garbage int) {
+// Reclaim returns to the system the memory of tensors that have become garbage at once, such as what parameters had before they were moved,
+// if it is large. It returns the bytes of garbage that are left.
+func Reclaim(garbage int) (left int) {
 	if garbage < slack {
-		return
+		return garbage
 	}
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	pool.collect()
 	pool.trim()
+	return 0
 }
 
 // trim returns free large buffers to the system.

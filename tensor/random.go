@@ -65,29 +65,24 @@ func (g *Generator) drawn(op string, c *Context, shape []int, dt dtype.Type, fil
 	return cast(op, t, dt), nil
 }
 
-func (g *Generator) uniform(t *Tensor) {
-	if t.shapeOnly() {
-		return
-	}
-	s := g.draw(t.dtype, t.n)
-	if d := t.on(); d != nil {
-		d.Draw(s, false, t.dtype, t.n, d.write(t))
-		return
-	}
-	s.Uniform(t.dtype, t.n, t.ptr())
-	alive(t)
-}
+func (g *Generator) uniform(t *Tensor) { g.real(t, false) }
+func (g *Generator) normal(t *Tensor)  { g.real(t, true) }
 
-func (g *Generator) normal(t *Tensor) {
+// real fills t, from the normal distribution or the uniform one.
+func (g *Generator) real(t *Tensor, normal bool) {
 	if t.shapeOnly() {
 		return
 	}
-	s := g.drawPairs(t.n)
+	draw, fill := g.draw, kernel.Stream.Uniform
+	if normal {
+		draw, fill = func(_ dtype.Type, n int) kernel.Stream { return g.drawPairs(n) }, kernel.Stream.Normal
+	}
+	s := draw(t.dtype, t.n)
 	if d := t.on(); d != nil {
-		d.Draw(s, true, t.dtype, t.n, d.write(t))
+		d.Draw(s, normal, t.dtype, t.n, d.write(t))
 		return
 	}
-	s.Normal(t.dtype, t.n, t.ptr())
+	fill(s, t.dtype, t.n, t.ptr())
 	alive(t)
 }
 

@@ -102,12 +102,6 @@ func (s Scalar) put(p unsafe.Pointer, d dtype.Type) {
 		*(*float64)(p) = s.f
 	case dtype.Int64:
 		*(*int64)(p) = s.i
-	case dtype.Int32:
-		*(*int32)(p) = int32(s.i)
-	case dtype.Int8:
-		*(*int8)(p) = int8(s.i)
-	case dtype.Uint8:
-		*(*uint8)(p) = uint8(s.i)
 	case dtype.Bool:
 		*(*bool)(p) = s.f != 0
 	default:
@@ -115,7 +109,7 @@ func (s Scalar) put(p unsafe.Pointer, d dtype.Type) {
 	}
 }
 
-// convert is put for the types that Go cannot convert to.
+// convert is put for the other types.
 func (s Scalar) convert(p unsafe.Pointer, d dtype.Type) {
 	from := kernel.View{Data: unsafe.Pointer(&s.f)}
 	kind := dtype.Float64

@@ -152,16 +152,6 @@ func (t *Tensor) Gone() error {
 	return nil
 }
 
-// Reclaim returns to the system the memory that sheets' parameters had before, if it is large, and returns the
-// bytes of garbage that are left.
-func Reclaim(garbage int) (left int) {
-	if garbage < slack {
-		return garbage
-	}
-	reclaim(garbage)
-	return 0
-}
-
 // NewSheet makes a sheet of parameters, of which this rank gets part own of parts, in memory of a pool; nil: the usual one.
 // set names the ranks that share it.
 func NewSheet(params []*Tensor, own, parts int, set string, shards *Pool) (_ *Sheet, err error) {

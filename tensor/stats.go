@@ -31,11 +31,7 @@ func variance(op string, t *Tensor, dims []int, correction int, keepdim, root bo
 	count := l.lines.N * l.lines.Run
 	correction = min(correction, count) // beyond, the divisor is 0
 	if t.n == 0 {
-		fill(out, Float(math.NaN()))
-		if records(t, nil) {
-			record(out, op, backNothing, t).twice(backNothing)
-		}
-		return out, nil
+		return ofNothing(op, out, t, math.NaN()), nil
 	}
 	recording := records(t, nil)
 	var mean, low *Tensor
@@ -75,6 +71,15 @@ func variance(op string, t *Tensor, dims []int, correction int, keepdim, root bo
 // perRoot returns g / (root·divisor), and 0 where the root is 0.
 func perRoot(g, root *Tensor, divisor float64) *Tensor {
 	return try.To(chain(g).div(root).scalar(OpDiv, Float(divisor)).zeroWhere(root).end())
+}
+
+// ofNothing fills the result of an operation on t, which is empty.
+func ofNothing(op string, out, t *Tensor, value float64) *Tensor {
+	fill(out, Float(value))
+	if records(t, nil) {
+		record(out, op, backNothing, t).twice(backNothing)
+	}
+	return out
 }
 
 // backNothing is the gradient of an operation on an empty tensor.
@@ -128,11 +133,7 @@ func norm2(t *Tensor, dims []int, keepdim bool) *Tensor {
 	l := alongLines(t, dims)
 	out := newTensor(op, t.ctx, ReducedShape(t.shape, dims, keepdim), t.dtype)
 	if t.n == 0 {
-		fill(out, Int(0))
-		if records(t, nil) {
-			record(out, op, backNothing, t).twice(backNothing)
-		}
-		return out
+		return ofNothing(op, out, t, 0)
 	}
 	if d := out.on(); d != nil {
 		in := d.read(l.t)

@@ -234,7 +234,7 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (result *Tensor, err
 	}
 	alive(x)
 	if records(t, nil) {
-		record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
+		node := record(out, op, func(nd *node, g *Tensor, out []*Tensor) {
 			b := build(op, g)
 			dy := b.contiguous(g)
 			out[0] = b.like(g.shape...)
@@ -245,7 +245,10 @@ func softmax(op string, t *Tensor, dim int, logarithm bool) (result *Tensor, err
 			}
 			kernel.SoftmaxGrad(g.dtype, logarithm, rows, n, out[0].ptr(), dy.read(), nd.val(0).read())
 			alive(dy)
-		}, t).save(out).twice(softmaxTwice[logarithm])
+		}, t).save(out)
+		if node.again != nil {
+			node.twice(softmaxTwice(logarithm))
+		}
 	}
 	return out, nil
 }
