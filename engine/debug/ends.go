@@ -13,8 +13,11 @@ import (
 // are shown at that of some statement before them, which need not have been executed.
 func ends(fr starlark.DebugFrame) bool {
 	fn, is := fr.Callable().(*starlark.Function)
+	if !is {
+		return false
+	}
 	code, pc := codeOf(fn), reflect.Indirect(reflect.ValueOf(fr)).FieldByName("pc")
-	return is && pc.CanUint() && pc.Uint() < uint64(len(code)) && slices.Contains(endings(), code[pc.Uint()])
+	return pc.CanUint() && pc.Uint() < uint64(len(code)) && slices.Contains(endings(), code[pc.Uint()])
 }
 
 // codeOf is what a function was compiled to, which go.starlark.net does not export.
