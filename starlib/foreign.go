@@ -24,7 +24,7 @@ var renamed = map[string]string{
 
 // needless maps PyTorch's parameters that are not needed here to the reason.
 var needless = map[string]string{
-	"device":             "tensors are in main memory: leave it out",
+	"device":             "drun run --device says where tensors are: leave it out",
 	"pin_memory":         "tensors are in main memory: leave it out",
 	"num_workers":        "files are read and decoded on the rank's own threads (--threads): leave it out",
 	"persistent_workers": "files are read and decoded on the rank's own threads (--threads): leave it out",

@@ -54,10 +54,10 @@ var foreign = map[string]string{
 	"state_dict":                   "it is m.state(); checkpoint.save takes modules and optimizers as they are",
 	"load_state_dict":              "it is m.load_state(state); checkpoint.restore puts back what was saved",
 	"manual_seed":                  "--seed sets the seed of all random numbers; random.generator(seed) has its own",
-	"cuda":                         "tensors are in main memory, and there are no devices: leave it out",
-	"cpu":                          "tensors are in main memory, and there are no devices: leave it out",
-	"device":                       "tensors are in main memory, and there are no devices: leave it out",
-	"is_cuda":                      "tensors are in main memory, and there are no devices",
+	"cuda":                         "drun run --device says where tensors are: leave it out",
+	"cpu":                          "drun run --device says where tensors are: leave it out",
+	"device":                       "drun run --device says where tensors are: leave it out",
+	"is_cuda":                      "drun run --device says where tensors are, and run.device() tells it",
 	"numpy":                        "t.tolist() gives lists; tensors do what arrays do",
 	"from_numpy":                   "it is tensor(list)",
 	"CrossEntropyLoss":             "it is nn.cross_entropy()",
@@ -242,7 +242,7 @@ var surprises = sync.OnceValue(func() []surprise {
 		{regexp.MustCompile(`^positional argument may not follow \*args$`), "put it into the list: f(*(a + [b]))"},
 		{regexp.MustCompile(`format spec features not supported in replacement fields`), `write "%.3f" % x`},
 		{regexp.MustCompile(`^can't assign to \.\w+ field of dict$`), `an entry of a dict is d["name"]`},
-		{regexp.MustCompile(`unknown (dtype|type) "?(cuda|cpu|mps)`), "tensors are in main memory, and there are no devices: leave it out"},
+		{regexp.MustCompile(`unknown (dtype|type) "?(cuda|cpu|mps)`), "drun run --device says where tensors are: leave it out"},
 	}
 })
 
