@@ -36,7 +36,7 @@ echo "ok a disk that is not shared"
 kills() {
 	kill -9 "$(cat ../slurmd.$1.pid)"
 	for p in /proc/[0-9]*; do
-		if tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "SLURMD_NODENAME=$1"; then
+		if tr '\0' '\n' 2>/dev/null <"$p/environ" | grep -qx "SLURMD_NODENAME=$1"; then
 			kill -9 "$(sed 's/.*) . \([0-9]*\) .*/\1/' "$p/stat")" "${p#/proc/}" 2>/dev/null || true # its slurmstepd, too
 		fi
 	done
@@ -52,7 +52,7 @@ for which in other first; do
 	[ $which = other ] || node=$first
 	kills "$node"
 	# Slurm lets a job wait for two minutes that was requeued.
-	waitFor "$which: $node is dead, and it goes on" 120 sh -c "squeue -h -t PD -o '%i %r' | sed -n 's/ BeginTime$//p' | while read -r j; do scontrol update JobId=\$j StartTime=now+3; done; drun metrics $which --csv | grep 'sum,200,'"
+	waitFor "$which: $node is dead, and it goes on" 120 sh -c "squeue -h -t PD -o '%i %r' | sed -n 's/ BeginTime$//p' | while read -r j; do scontrol update JobId=\$j StartTime=now; done; drun metrics $which --csv | grep 'sum,200,'"
 	drun jobs wait $which >out 2>&1 || fail "$which is not done"
 	drun logs $which >out
 	[ -n "$(sum out)" ] && [ "$(sum out)" = "$(sum undisturbed.out)" ] || fail "the bits of $which: $(sum out), not $(sum undisturbed.out)"
