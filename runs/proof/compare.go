@@ -27,7 +27,7 @@ func (k *check) digests(s span, again *replay.Again) (first *Difference) {
 	from, to := k.boundary(s.from).Updates, k.boundary(s.to).Updates
 	k.verdict.Updates += to - from
 	packed, failed := k.run.made.digests, k.run.made.detail.Status != history.Done
-	if k.target(s.to) == nil {
+	if k.boundary(s.to).End {
 		to = math.MaxInt64 // the pack may lack some that the run has made
 		if failed {
 			// When one rank fails, the others are stopped wherever they are.
