@@ -220,16 +220,7 @@ func memory(t *testing.T, pid int) (found [2]int64) {
 
 // A look at a run that goes on reads what is new, not all of it.
 func TestWatchingCostsLittle(t *testing.T) {
-	home := t.TempDir()
-	db, err := history.Open(home)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	r, err := db.Begin(history.RunInfo{Name: "watched", Recipe: "r.star", WorldSize: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	home, r := watched(t)
 	if err := r.BeginAttempt(); err != nil {
 		t.Fatal(err)
 	}

@@ -20,19 +20,24 @@ import (
 	"drun/internal/testlimit"
 )
 
-// A page is told what is new, and nothing again: points, lines that the filter takes, members of the run that have changed.
-func TestNews(t *testing.T) {
-	t.Parallel()
-	home := t.TempDir()
+// watched is a home with a run that goes on.
+func watched(t *testing.T) (home string, run *history.Run) {
+	home = t.TempDir()
 	db, err := history.Open(home)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
-	run, err := db.Begin(history.RunInfo{Name: "watched", Recipe: "r.star", WorldSize: 1})
-	if err != nil {
+	t.Cleanup(func() { db.Close() })
+	if run, err = db.Begin(history.RunInfo{Name: "watched", Recipe: "r.star", WorldSize: 1}); err != nil {
 		t.Fatal(err)
 	}
+	return home, run
+}
+
+// A page is told what is new, and nothing again: points, lines that the filter takes, members of the run that have changed.
+func TestNews(t *testing.T) {
+	t.Parallel()
+	home, run := watched(t)
 	if err := run.BeginAttempt(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,16 +158,7 @@ func TestNews(t *testing.T) {
 // What cannot be read ends the news, so that the page asks and is told why.
 func TestNewsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	home := t.TempDir()
-	db, err := history.Open(home)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	run, err := db.Begin(history.RunInfo{Name: "watched", Recipe: "r.star", WorldSize: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	home, run := watched(t)
 	defer run.Leave()
 	if err := run.Write(&history.Batch{Lines: []history.LogLine{{Stream: "stdout", Time: time.Now(), Text: "said"}}}); err != nil {
 		t.Fatal(err)
