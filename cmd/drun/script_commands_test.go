@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drun/history"
+	"drun/internal/testlimit"
 )
 
 // exits CODE COMMAND…: runs a command that must end with that exit code. Its
@@ -71,20 +72,21 @@ func workersBeneath(ts *testscript.TestScript) map[int]string {
 
 // matching waits until count processes of the script's runs have words in their
 // command lines.
-func matching(ts *testscript.TestScript, words string, count int) []int {
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		var pids []int
-		for pid, line := range workersBeneath(ts) {
-			if strings.Contains(line, words) {
-				pids = append(pids, pid)
-			}
-		}
-		if len(pids) >= count {
-			return pids
+func matching(ts *testscript.TestScript, words string, count int) (pids []int) {
+	if !testlimit.Until(10*time.Second, func() bool { pids = having(ts, words); return len(pids) >= count }) {
+		ts.Fatalf("there are no %d processes %q", count, words)
+	}
+	return pids
+}
+
+// having are the processes of the script's runs that have words in their command lines.
+func having(ts *testscript.TestScript, words string) (pids []int) {
+	for pid, line := range workersBeneath(ts) {
+		if strings.Contains(line, words) {
+			pids = append(pids, pid)
 		}
 	}
-	ts.Fatalf("there are no %d processes %q", count, words)
-	return nil
+	return pids
 }
 
 // processes COUNT WORDS: exactly so many processes of the script's runs have the words in their command
@@ -93,18 +95,9 @@ func processes(ts *testscript.TestScript, args []string) {
 	count, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	var there int
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		there = 0
-		for _, line := range workersBeneath(ts) {
-			if strings.Contains(line, args[1]) {
-				there++
-			}
-		}
-		if there == count {
-			return
-		}
+	if !testlimit.Until(10*time.Second, func() bool { there = len(having(ts, args[1])); return there == count }) {
+		ts.Fatalf("there are %d processes %q", there, args[1])
 	}
-	ts.Fatalf("there are %d processes %q", there, args[1])
 }
 
 // logged RUN TEXT COUNT: waits until the ranks have printed so many lines that
@@ -112,23 +105,21 @@ func processes(ts *testscript.TestScript, args []string) {
 func logged(ts *testscript.TestScript, args []string) {
 	count, err := strconv.Atoi(args[2])
 	ts.Check(err)
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if countPrinted(ts, args[0], args[1]) >= count && ts.Exec("drun", "logs", args[0]) == nil && strings.Count(ts.ReadFile("stdout"), args[1]) >= count {
-			return
-		}
+	if !testlimit.Until(time.Minute, func() bool {
+		return countPrinted(ts, args[0], args[1]) >= count && ts.Exec("drun", "logs", args[0]) == nil && strings.Count(ts.ReadFile("stdout"), args[1]) >= count
+	}) {
+		ts.Fatalf("run %s did not print %q %d times", args[0], args[1], count)
 	}
-	ts.Fatalf("run %s did not print %q %d times", args[0], args[1], count)
 }
 
 // until PATTERN COMMAND…: repeats a command until it prints what matches, at most a minute.
 func until(ts *testscript.TestScript, args []string) {
 	pattern := regexp.MustCompile("(?m)" + args[0])
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if ts.Exec(args[1], args[2:]...) == nil && pattern.MatchString(ts.ReadFile("stdout")) {
-			return
-		}
+	if !testlimit.Until(time.Minute, func() bool {
+		return ts.Exec(args[1], args[2:]...) == nil && pattern.MatchString(ts.ReadFile("stdout"))
+	}) {
+		ts.Fatalf("%q does not print %q:\n%s%s", args[1:], args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 	}
-	ts.Fatalf("%q does not print %q:\n%s%s", args[1:], args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 }
 
 // countPrinted counts what drun logs would print of a text. It reads the history itself, since the start of a drun for each
@@ -213,11 +204,7 @@ func suspended(ts *testscript.TestScript, args []string) {
 // shared memory.
 func nothingLeft(ts *testscript.TestScript, _ []string) {
 	var left map[int]string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if left = workersBeneath(ts); len(left) == 0 {
-			break
-		}
-	}
+	testlimit.Until(10*time.Second, func() bool { left = workersBeneath(ts); return len(left) == 0 })
 	for pid, line := range left {
 		ts.Fatalf("process %d is left: %s", pid, line)
 	}

@@ -22,3 +22,14 @@ func Time(d time.Duration) time.Duration {
 	}
 	return time.Duration(float64(d) * max(1, average/float64(runtime.NumCPU()), float64(running)/float64(runtime.NumCPU())))
 }
+
+// Until looks every few milliseconds whether something is true, for at most d, and reports whether it came true. It is for
+// what gives no event, such as another process's file.
+func Until(d time.Duration, is func() bool) bool {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if is() {
+			return true
+		}
+	}
+	return false
+}

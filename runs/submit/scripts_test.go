@@ -14,6 +14,7 @@ import (
 	"drun/engine/recipe"
 	"drun/history"
 	built "drun/internal/programs"
+	"drun/internal/testlimit"
 )
 
 // scripted is a job of a Slurm cluster that is reached from this machine, in a folder of its own, and a folder of commands that
@@ -272,12 +273,8 @@ func TestInterruptedSubmission(t *testing.T) {
 		_, err := Submit(ctx, r)
 		ended <- err
 	}()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat("waits"); err == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal("sbatch is not called")
-		}
+	if !testlimit.Until(time.Minute, func() bool { _, err := os.Stat("waits"); return err == nil }) {
+		t.Fatal("sbatch is not called")
 	}
 	db, opened := history.Open(home)
 	if opened != nil {

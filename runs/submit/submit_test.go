@@ -18,6 +18,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/memory"
+	"drun/internal/testlimit"
 )
 
 func TestSlurmStates(t *testing.T) {
@@ -361,12 +362,9 @@ func TestSubmitterThatIsGone(t *testing.T) {
 	go func() { ended <- (&Follower{Home: home}).Run(ctx) }()
 	looks := func() { // it has looked once it has removed the file
 		Wake(home)
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if _, err := os.Stat(wakeFile(home)); err != nil {
-				return
-			}
+		if !testlimit.Until(time.Minute, func() bool { _, err := os.Stat(wakeFile(home)); return err != nil }) {
+			t.Fatal("it does not look")
 		}
-		t.Fatal("it does not look")
 	}
 	for range 3 {
 		looks()
