@@ -143,7 +143,7 @@ func (n *node) spawnAll() (err error) {
 		if n.OnSpawn != nil {
 			n.OnSpawn(p.rank, p.cmd.Process.Pid)
 		}
-		go p.serve(job, n.events, n.link.Wait)
+		go p.serve(n.events, n.link.Wait)
 	}
 	return nil
 }

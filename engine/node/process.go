@@ -40,15 +40,16 @@ type process struct {
 	refused  atomic.Bool // the system refused it memory: it ends by itself
 }
 
-// spawn starts a worker; beside is how many processes of this machine wait for each other. The worker inherits its end
-// of the control channel as descriptor 3 and the shared files after it. The channel is its lifeline: a worker whose node
-// is gone ends. One that is stopped and cannot read the channel is killed by the kernel when the thread that started it
-// ends; the caller is therefore locked to its thread.
+// spawn starts a worker and queues its job; beside is how many processes of this machine wait for each other. The worker
+// inherits its end of the control channel as descriptor 3 and the shared files after it. The channel is its lifeline: a
+// worker whose node is gone ends. One that is stopped and cannot read the channel is killed by the kernel when the
+// thread that started it ends; the caller is therefore locked to its thread.
 func spawn(exe string, beside int, job *engine.Job, env []string, shared []*os.File, onLine func(rank int, stderr bool, text string)) (_ *process, err error) {
 	defer try.Caught(&err)
 	ours, theirs := try.To2(socketpair())
 	defer theirs.Close()
 	p := &process{rank: job.Placement.Rank, limit: memory.Of(job.Memory, job.Placement.LocalSize), outbox: make(chan *engine.ToWorker, outboxSize)}
+	p.send(&engine.ToWorker{Job: job}) // the first message, whoever sends others
 	p.channel = try.To(engine.NewChannel(ours))
 	cmd := exec.Command(exe)
 	cmd.Args = []string{"drun", engine.WorkerArg, "rank", strconv.Itoa(job.Placement.Rank)}
@@ -121,10 +122,9 @@ type event struct {
 	exit *cluster.Exit
 }
 
-// serve sends the worker its job and what is queued after it, and passes on its messages, then its end. wait holds
-// up a worker that sends more than can be stored.
-func (p *process) serve(job *engine.Job, events chan<- event, wait func()) {
-	p.send(&engine.ToWorker{Job: job})
+// serve sends the worker what is queued, and passes on its messages, then its end. wait holds up a worker that sends
+// more than can be stored.
+func (p *process) serve(events chan<- event, wait func()) {
 	ended := make(chan struct{})
 	go func() {
 		for {

@@ -47,3 +47,21 @@ func TestMessageThatCannotBeRead(t *testing.T) {
 		t.Errorf("the second event is %+v", ev)
 	}
 }
+
+// A cancellation, or a debugger's message, may be sent to a rank as soon as it is there.
+func TestJobIsTheFirstMessage(t *testing.T) {
+	job := &engine.Job{Recipe: "train.star"}
+	p, err := spawn("/bin/true", 1, job, nil, nil, func(int, bool, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.send(&engine.ToWorker{Debug: &engine.Debug{}})
+	if m := <-p.outbox; m.Job != job {
+		t.Errorf("the first message is %+v", m)
+	}
+	events := make(chan event, 1)
+	go p.serve(events, func() {})
+	if ev := <-events; ev.exit == nil || !ev.exit.Clean {
+		t.Errorf("the end is %+v", ev)
+	}
+}
