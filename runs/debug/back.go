@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"drun/checkpoints"
 	"drun/engine"
 	"drun/history"
 	"drun/internal/exit"
@@ -58,8 +57,8 @@ type start struct {
 // starts lists where a repetition may begin, the latest first.
 func (s *Session) starts(updates int64) []start {
 	list := []start{{updates, true}}
-	if a := s.base.from; a != nil && a.From != nil && a.Updates < updates { // the variables were those of a run that is resumed there
-		list = append(list, start{a.Updates + 1, false})
+	if a := s.base.from; a != nil && a.From != (replay.State{}) && a.From.Updates < updates { // the variables were those of a run that is resumed there
+		list = append(list, start{a.From.Updates + 1, false})
 	}
 	return append(list, start{})
 }
@@ -276,11 +275,11 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 		}
 		if err == nil && problem == "" {
 			same := !slices.ContainsFunc(ranks, func(r int) bool { return !at[r].Stop.Moment.SameLocals(*to[r]) })
-			last := w.from.From == nil
+			last := w.from.From == (replay.State{})
 			switch {
 			case same || s.loose:
 			case !last:
-				s.change(func() { s.lacking[w.from.Updates] = to[ranks[0]].Updates })
+				s.change(func() { s.lacking[w.from.From.Updates] = to[ranks[0]].Updates })
 			default:
 				s.change(func() { s.loose, s.lacking = true, map[int64]int64{} })
 				say.tell("some variables have other values in each repetition, such as a time: they may not be what they were")
@@ -341,33 +340,30 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 	s.repeating.Lock()
 	defer s.repeating.Unlock()
 	of := cmp.Or(s.source, s.base)
+	at := try.To(s.nearest(of, from))
+	s.mu.Lock()
+	lacks := to != nil && to.Updates <= s.lacking[at.Updates]
+	s.mu.Unlock()
+	if before != nil && before.From == at || lacks && at != (replay.State{}) {
+		return nil, nil
+	}
 	db := try.To(history.OpenReadOnly(of.home))
 	defer db.Close()
 	dir := try.To(scratch.Make("debug-"))
 	defer try.CaughtOr(&err, dir.Remove)
-	var more []string
-	if from.own {
-		more = s.homes()
-	}
 	o := s.options
 	o.Stdout, o.Stderr, o.Terminal, o.LogFiles, o.Signals, o.Join = io.Discard, io.Discard, false, nil, nil, nil
-	a := try.To(replay.Prepare(o, db, of.home, of.id, s.secrets, s.given, from.updates, dir.Path, more...))
-	s.mu.Lock()
-	lacks := to != nil && to.Updates <= s.lacking[a.Updates]
-	s.mu.Unlock()
-	if before != nil && origin(before) == origin(a) || lacks && a.From != nil {
-		dir.Remove()
-		return nil, nil
-	}
+	a := try.To(replay.Prepare(o, db, of.home, of.id, s.secrets, s.given, at, dir.Path))
 	text := "repeating the run from the beginning"
-	switch {
-	case a.From != nil && a.Options.Replay.Home != of.home:
-		text = fmt.Sprintf("repeating the run from after update %d, whose state was kept", a.Updates)
-	case a.From != nil:
-		text = fmt.Sprintf("repeating the run from the checkpoint of step %d, after update %d", *a.From, a.Updates)
+	switch at.Home {
+	case "":
+	case of.home:
+		text = fmt.Sprintf("repeating the run from the checkpoint of step %d, after update %d", at.Step, at.Updates)
+	default:
+		text = fmt.Sprintf("repeating the run from after update %d, whose state was kept", at.Updates)
 	}
 	if each := s.perUpdate(); each > 0 && to != nil {
-		took := each * float64(to.Updates-a.Updates)
+		took := each * float64(to.Updates-at.Updates)
 		if from.own {
 			a.Options.KeepEach, a.Options.Keep = max(1, int64(math.Ceil(stateEach/each))), statesAtMost
 		}
@@ -385,26 +381,51 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 	return w, nil
 }
 
-// origin tells the states apart from which repetitions begin.
-func origin(a *replay.Rerun) string { return a.Options.Replay.Home + " " + a.Options.Replay.From }
+// nearest is the latest state from which a repetition may begin; the zero value: the run's beginning.
+func (s *Session) nearest(of *world, from start) (at replay.State, err error) {
+	defer try.Caught(&err)
+	var list []replay.State
+	if from.own {
+		list = try.To(s.kept())
+	}
+	if from.updates == 0 || !s.Bundle.Names("restore") {
+		return at, nil
+	}
+	list = append(try.To(replay.States(of.home, of.id)), list...)
+	for _, a := range list {
+		if a.Updates < from.updates && a.Updates >= at.Updates {
+			at = a
+		}
+	}
+	return at, nil
+}
 
-// homes lists those of repetitions that may have states, and removes the others.
-func (s *Session) homes() (list []string) {
-	s.made = slices.DeleteFunc(s.made, func(w *world) bool {
+// kept lists the states that repetitions have saved, and removes the homes of those that have ended without any.
+func (s *Session) kept() (list []replay.State, err error) {
+	defer try.Caught(&err)
+	var empty []*world
+	for _, w := range s.made {
+		states, ended := w.states, false
 		select {
 		case <-w.ran:
-			store, err := checkpoints.OpenIfAny(w.dir.Path)
-			store.Close()
-			if store == nil && err == nil {
-				w.dir.Remove()
-				return true
-			}
+			ended = true
 		default:
 		}
-		list = append(list, w.dir.Path)
-		return false
-	})
-	return list
+		if states == nil {
+			states = try.To(replay.States(w.dir.Path, 1))
+		}
+		switch list = append(list, states...); {
+		case ended && states == nil:
+			empty = append(empty, w)
+		case ended:
+			w.states = states
+		}
+	}
+	for _, w := range empty {
+		w.dir.Remove()
+	}
+	s.made = slices.DeleteFunc(s.made, func(w *world) bool { return slices.Contains(empty, w) })
+	return list, nil
 }
 
 // statesAtMost limits how many states of a repetition are kept: the latest ones.
@@ -424,7 +445,7 @@ func (s *Session) perUpdate() float64 {
 		if r.Stop != nil {
 			made := r.Stop.Moment.Updates
 			if s.base.from != nil {
-				made -= s.base.from.Updates
+				made -= s.base.from.From.Updates
 			}
 			return r.Stop.Seconds / float64(max(1, made))
 		}
@@ -487,8 +508,8 @@ func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks [
 		met = make([][]engine.Met, len(now))
 		for _, rank := range ranks {
 			met[rank] = at[rank].Stop.Met
-			if w.from.From != nil { // before its first update, a repetition from a checkpoint counts other steps
-				met[rank] = slices.DeleteFunc(met[rank], func(m engine.Met) bool { return m.Updates <= w.from.Updates })
+			if w.from.From != (replay.State{}) { // before its first update, a repetition from a checkpoint counts other steps
+				met[rank] = slices.DeleteFunc(met[rank], func(m engine.Met) bool { return m.Updates <= w.from.From.Updates })
 			}
 			some = some || len(met[rank]) > 0
 		}

@@ -30,7 +30,7 @@ func TestBack(t *testing.T) {
 			t.Fatalf("step back %d: %v, want %v", i, got, want)
 		}
 	}
-	if s.shown().from.From == nil {
+	if s.shown().from.From.Home == "" {
 		t.Error("the last step back was not from a checkpoint")
 	}
 	if said := fmt.Sprint(s.said); !strings.Contains(said, "repeating the run from the checkpoint of step ") && !strings.Contains(said, "whose state was kept") {

@@ -36,13 +36,14 @@ type Rank struct {
 // world is a run under the debugger: the run itself, or a repetition of it. Its fields are the session's, see there; methods in
 // lower case are called with its lock, except where they say otherwise.
 type world struct {
-	s    *Session
-	home string // of its history
-	id   int64
-	from *replay.Rerun // that it repeats; nil: it is the run itself
-	dir  *scratch.Dir  // its home, then
-	said string        // how long it takes
-	upTo int64         // the update after which it stands, if it was prepared
+	s      *Session
+	home   string // of its history
+	id     int64
+	from   *replay.Rerun  // that it repeats; nil: it is the run itself
+	dir    *scratch.Dir   // its home, then
+	states []replay.State // that it has saved, once it has ended
+	said   string         // how long it takes
+	upTo   int64          // the update after which it stands, if it was prepared
 
 	channel *engine.Channel // to the process that leads it
 	ranks   []Rank

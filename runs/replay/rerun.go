@@ -7,7 +7,6 @@ import (
 	"drun/checkpoints"
 	"drun/engine"
 	recipes "drun/engine/recipe"
-	"drun/engine/record"
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/try"
@@ -17,48 +16,49 @@ import (
 type Rerun struct {
 	Options run.Options
 	Bundle  *recipes.Bundle
-	From    *int64 // the step of the run's checkpoint from which it goes on; nil: the run's beginning
-	Updates int64  // of the parameters that had been made by then, if From is not nil
+	From    State // from which it goes on; the zero value: the run's beginning
 }
 
-// Prepare prepares the repetition of a run in another home: from the nearest of its checkpoints that has fewer than so many
-// updates or, with 0 or without one, from its beginning. Those of earlier repetitions, in more homes, count as well. o has the
-// options that do not affect what is computed; given, if not nil, are the run's parameters, which the history may not have yet.
-func Prepare(o run.Options, db *history.DB, home string, id int64, secrets, given []engine.Param, updates int64, dir string, more ...string) (_ *Rerun, err error) {
+// State is one that a run has saved.
+type State struct {
+	Home      string
+	Run, Step int64
+	Updates   int64 // of the parameters that had been made by then
+}
+
+// States lists those of a run that are there, in the order of steps.
+func States(home string, id int64) (list []State, err error) {
+	defer try.Caught(&err)
+	store := try.To(checkpoints.OpenIfAny(home))
+	if store == nil {
+		return nil, nil
+	}
+	defer store.Close()
+	db := try.To(history.OpenReadOnly(home))
+	defer db.Close()
+	kept := try.To(store.List(try.To(db.Get(id)).UID))
+	for _, s := range savedSteps(try.To(db.Marks(id))) {
+		if slices.ContainsFunc(kept, func(c checkpoints.Info) bool { return c.Step == s.step }) {
+			list = append(list, State{home, id, s.step, s.updates})
+		}
+	}
+	return list, nil
+}
+
+// Prepare prepares the repetition of a run in another home, from a state that it or a repetition has saved. o has the options
+// that do not affect what is computed; given, if not nil, are the run's parameters, which the history may not have yet.
+func Prepare(o run.Options, db *history.DB, home string, id int64, secrets, given []engine.Param, from State, dir string) (_ *Rerun, err error) {
 	defer try.Caught(&err)
 	p := try.To(newPast(db, home, id, secrets, false))
 	if given != nil {
 		p.replay.Params = given
 	}
-	a := &Rerun{Bundle: p.replay.Bundle}
-	if updates > 0 && p.replay.Bundle.Names("restore") {
-		try.Ok(a.nearest(p.replay, db, home, id, updates))
-		for _, home := range more {
-			db := try.To(history.OpenReadOnly(home))
-			err := a.nearest(p.replay, db, home, 1, updates)
-			db.Close()
-			try.Ok(err)
-		}
+	if from != (State{}) {
+		p.replay.Home, p.replay.From, p.replay.Own = from.Home, fmt.Sprintf("%d@%d", from.Run, from.Step), true
 	}
-	a.Options = p.options(o, dir)
+	a := &Rerun{p.options(o, dir), p.replay.Bundle, from}
 	a.Options.MaxRestarts = 0
 	return a, nil
-}
-
-// nearest begins at a checkpoint of a run, in a home, if one has more updates than where it begins now, but fewer than a number.
-func (a *Rerun) nearest(r *record.Replay, db *history.DB, home string, id, updates int64) (err error) {
-	defer try.Caught(&err)
-	store := try.To(checkpoints.OpenIfAny(home))
-	defer store.Close()
-	kept := try.To(store.List(try.To(db.Get(id)).UID))
-	for _, s := range savedSteps(try.To(db.Marks(id))) {
-		there := slices.ContainsFunc(kept, func(c checkpoints.Info) bool { return c.Step == s.step })
-		if there && s.updates < updates && (a.From == nil || s.updates >= a.Updates) {
-			r.Home, r.From, r.Own = home, fmt.Sprintf("%d@%d", id, s.step), true
-			a.From, a.Updates = &s.step, s.updates
-		}
-	}
-	return nil
 }
 
 // UpdatesAt tells how many updates a run had made at a step, as At finds it.
