@@ -54,7 +54,7 @@ test:
 	@$(MAKE) tested; red=$$?; bin/gotestsum --raw-command --format none -- cat bin/tests/*.json 2>&1 | \
 		awk '/^=== /{skipped = /^=== (Skipped|SKIP)/; left = 2} /^DONE/{left = 1} !skipped || left-- > 0'; \
 		cat bin/tests/missing 2>/dev/null; \
-		echo "Longer forms of some tests: make audit, make calls, make crash, make faults, make long, make pairs, make preempted, make proof, make recipes, make storm"; exit $$red
+		echo "Longer forms of some tests: make audit, make calls, make crash, make faults, make held, make long, make pairs, make preempted, make proof, make recipes, make storm"; exit $$red
 
 # Tests are linked without debugging information and symbols, in half the time, and wait more than they compute: so more of them
 # run at once than there are cores, and the packages that take longest begin.
@@ -315,6 +315,11 @@ storm:
 faults:
 	DRUN_FAULT_ROUNDS=200 go test -count 1 -timeout 60m -run TestFaults ./engine/recipetest
 	go test -count 1 -v -tags "$(ENGINES)" -run '^TestScript$$/^nodeloss$$' ./cmd/drun | grep -E '^ +noticed|PASS|FAIL|SKIP|skip'
+
+# The debugger holds eight ranks for an hour, whose limit is a second, and lets them go on to the bits of an undisturbed run.
+.PHONY: held
+held:
+	DRUN_TEST_HELD=1h go test -count 1 -timeout 70m -v -run '^TestHeld$$' ./runs/debug
 
 # Ranks started by a real Slurm, with srun and with mpirun in an allocation, and the job of docs/schedulers.md: Debian's
 # Slurm, in its own namespaces.

@@ -1,8 +1,10 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 
 	"drun/engine/run"
 	"drun/history"
+	"drun/internal/try"
 )
 
 // Every command leaves the run with its bits.
@@ -246,14 +249,15 @@ def main():
 	s.finish()
 }
 
-// Eight ranks are held for longer than any of their time limits.
+// Eight ranks are held for longer than any of their time limits: three seconds, or DRUN_TEST_HELD.
 func TestHeld(t *testing.T) {
+	long := try.To(time.ParseDuration(cmp.Or(os.Getenv("DRUN_TEST_HELD"), "3s")))
 	o := options(t, training, 8)
 	o.Timeout = time.Second
 	s := launch(t, o).start()
 	s.do("break 16 if step == 2", "continue")
 	s.do("next 3", "next 3") // it waits for the others
-	quiet, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	quiet, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
 	_ = s.await(quiet, func() bool { return s.shown().over })
 	if over, why := s.Over(); over {
