@@ -231,6 +231,7 @@ func (db *DB) Reopen(id int64, info RunInfo) (*Run, *Past, error) {
 	}
 	r, p := &Run{ID: id, db: db}, &Past{}
 	err := db.write(func(tx *sql.Tx) (err error) {
+		try.Ok(info.enter())
 		var status Status
 		var batch int64
 		try.Ok(tx.QueryRow("SELECT uid, name, status, batch, started, (SELECT count(*) FROM attempts WHERE run = ?1) FROM runs WHERE id = ?1", id).

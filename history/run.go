@@ -45,6 +45,15 @@ type RunInfo struct {
 	Parent   *Parent        // nil: it was not resumed
 	Sweep    *records.Sweep // nil: it is not a cell of a sweep
 	UID      string         // that a job was given for the run; "": a new one
+	// Enter, if set, is called once the run can be entered, just before it is; its error keeps the run out.
+	Enter func() error
+}
+
+func (i *RunInfo) enter() error {
+	if i.Enter == nil {
+		return nil
+	}
+	return i.Enter()
 }
 
 // Parent is the checkpoint that a run was resumed from.
@@ -114,6 +123,7 @@ func (db *DB) Begin(info RunInfo) (*Run, error) {
 	}
 	r := &Run{UID: cmp.Or(info.UID, rand.Text()), db: db}
 	err := db.write(func(tx *sql.Tx) (err error) {
+		try.Ok(info.enter())
 		if info.UID == "" || !try.To(r.adopt(tx, info, parent, step)) {
 			try.Ok(r.enter(tx, info, Running, parent, step))
 		}

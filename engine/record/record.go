@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"drun/checkpoints"
@@ -85,21 +86,51 @@ type Record struct {
 	earlier  time.Duration   // from the beginning of the run to that of this process
 }
 
-// Open enters a run in the history. Its error says why there is no run; hurry ends the wait for the disk.
+// Open enters a run in the history. Its error says why there is no run; hurry ends the wait for the disk, unless the run is
+// being entered, which could not be taken back.
 func Open(c Config, hurry <-chan struct{}) (*Record, error) {
 	var r *Record
-	err := bounded(c.Home, c.DiskTimeout, hurry, func() error {
-		opened, err := open(c)
-		r = opened
-		return err
-	})
+	var failed error
+	var entry entrance
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, failed = open(c, &entry)
+	}()
+	ended := func() error { <-done; return failed }
+	err := bounded(c.Home, c.DiskTimeout, hurry, ended)
+	if IsHung(err) && !entry.refuse() {
+		err = bounded(c.Home, enterFor, nil, ended)
+	}
 	if err != nil {
 		return nil, err // r belongs to the work that was left behind
 	}
 	return r, nil
 }
 
-func open(c Config) (_ *Record, err error) {
+// enterFor is how long the disk has to enter a run after a signal, or after the time limit.
+const enterFor = 5 * time.Second
+
+// entrance is whether a run may still be entered in the history, which one side decides.
+type entrance struct{ state atomic.Int32 }
+
+const (
+	undecided = iota
+	entering
+	refused
+)
+
+func (e *entrance) enter() error {
+	if !e.state.CompareAndSwap(undecided, entering) && e.state.Load() == refused {
+		return errors.New("the run is not wanted any more")
+	}
+	return nil
+}
+
+// refuse reports that the run is not in the history and will not be.
+func (e *entrance) refuse() bool { return e.state.CompareAndSwap(undecided, refused) }
+
+func open(c Config, entry *entrance) (_ *Record, err error) {
 	r := &Record{keep: c.KeepSecrets, Seed: c.Seed, plugin: c.Plugin, Params: c.Params, Checkpoints: Checkpoints{newest: c.Keep, places: c.Placements, restores: newRestores(),
 		rows: rows{home: c.Home, atMost: c.DiskTimeout, say: c.Say, attempt: newAttempt(0, time.Now(), 0)}}}
 	git := askGit(c.Recipe.Dir) // takes as long as opening the history
@@ -121,7 +152,7 @@ func open(c Config) (_ *Record, err error) {
 		}
 	}
 	info := history.RunInfo{Name: c.Name, Recipe: c.Recipe.Name, Project: string(c.Recipe.Project), ProjectName: c.ProjectName, WorldSize: len(c.Placements), Backend: c.Backend, Seed: c.Seed,
-		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Given: c.Given, Started: c.Started, Sweep: c.Sweep, UID: c.UID}
+		Threads: c.Threads, Deterministic: c.Deterministic, Numerics: engine.Numerics, DataDirs: c.DataDirs, Given: c.Given, Started: c.Started, Sweep: c.Sweep, UID: c.UID, Enter: entry.enter}
 	var before *history.Detail // the run, if it is continued
 	if c.Resume == Auto || c.UID != "" {
 		before = try.To(r.unfinished(c))
