@@ -142,7 +142,7 @@ func (g *guard) explain(w *guardedWork, err error) error {
 			return g.left(w, rank)
 		}
 	}
-	g.awaitCause(err)
+	g.board.AwaitCause(err)
 	return g.fail(err)
 }
 
@@ -161,8 +161,8 @@ const (
 	closedGrace = 2 * time.Second
 )
 
-// awaitCause waits for the cause of an error that may be a consequence of another rank's end.
-func (g *guard) awaitCause(err error) {
+// AwaitCause waits for the cause of an error that may be a consequence of another rank's end.
+func (b *Board) AwaitCause(err error) {
 	if !collective.Suspects(err) {
 		return
 	}
@@ -170,7 +170,7 @@ func (g *guard) awaitCause(err error) {
 	if text := err.Error(); strings.Contains(text, "closed by peer") || strings.Contains(text, "reset by peer") {
 		grace = closedGrace
 	}
-	within(grace, func() bool { return g.board.Aborted() != nil })
+	within(grace, func() bool { return b.Aborted() != nil })
 }
 
 // within waits until something is so, for at most that long.

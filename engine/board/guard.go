@@ -159,7 +159,7 @@ func (g *guard) ready() error {
 
 // aborted prefers the first cause of an abort to the error of a backend that it tore down.
 func (g *guard) aborted(err error) error {
-	g.awaitCause(err)
+	g.board.AwaitCause(err)
 	if cause := g.board.Aborted(); cause != nil {
 		return cause
 	}

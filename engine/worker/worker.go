@@ -284,6 +284,10 @@ func (w *worker) join(store collective.Store) (collective.Comm, error) {
 		return nil, cause // another rank has failed already
 	}
 	if err != nil {
+		w.board.AwaitCause(err)
+		if cause := w.board.Aborted(); cause != nil && collective.Suspects(err) {
+			return nil, cause
+		}
 		return nil, exit.WithCode(fmt.Errorf("backend %s: %w", job.Backend, err), exit.Backend)
 	}
 	if p, ok := comm.(interface{ Version() string }); ok && job.Placement.Rank == 0 {
