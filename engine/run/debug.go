@@ -14,11 +14,15 @@ type debugger struct {
 	out     *queue.Queue[[]engine.Debugging]
 }
 
-// come is called for a debugger's connection.
+// come is called for a debugger's connection. One that comes too late to be admitted is told so.
 func (c *coordinator) come(conn net.Conn) {
-	if !c.put(event{debugger: newDebugger(conn)}) {
-		conn.Close()
-	}
+	d := newDebugger(conn)
+	c.put(event{debugger: d})
+	go func() {
+		if <-c.over; c.debugger != d { // finish ends the other
+			d.end("the run has ended")
+		}
+	}()
 }
 
 func newDebugger(conn net.Conn) *debugger {

@@ -2,12 +2,16 @@ package run
 
 import (
 	"context"
+	"net"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"drun/engine"
 	"drun/internal/exit"
+	"drun/internal/testlimit"
 )
 
 // A signal that comes as a wait ends is told as what it is, or not at all.
@@ -29,5 +33,27 @@ func TestSignalAtTheEndOfAWait(t *testing.T) {
 	}
 	if told == 0 {
 		t.Error("none of 1000 was told")
+	}
+}
+
+// A debugger that comes when the run no longer listens, or whose coming was not seen any more, does not wait for ever.
+func TestDebuggerAtTheEnd(t *testing.T) {
+	c := &coordinator{events: events{make(chan event, 1), make(chan struct{})}}
+	come := func() *engine.Channel {
+		theirs, ours := net.Pipe()
+		t.Cleanup(func() { theirs.Close() })
+		if err := theirs.SetDeadline(time.Now().Add(testlimit.Time(10 * time.Second))); err != nil {
+			t.Fatal(err)
+		}
+		c.come(ours)
+		return engine.ChannelOver(theirs)
+	}
+	seen := come()
+	close(c.over)
+	for _, d := range []*engine.Channel{seen, come(), come()} {
+		var m engine.Debugging
+		if err := d.Receive(&m); err != nil || m.Over == nil || *m.Over != "the run has ended" {
+			t.Errorf("%+v, %v", m, err)
+		}
 	}
 }
