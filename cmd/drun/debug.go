@@ -63,24 +63,36 @@ Commands may also come through a pipe. docs/debugging.md has examples; drun dap 
 			}
 			stop := try.To(prepare(cmd, &o))
 			defer stop()
-			p := &prompt{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), cancel: func() { os.Exit(int(exit.Interrupted)) }}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			p := &prompt{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), cancel: func() {
+				if ctx.Err() != nil { // for the second time
+					os.Exit(int(exit.Interrupted))
+				}
+				cancel()
+			}}
 			go p.obey(o.Signals)
 			o.Signals = nil
 			o.Terminal = false // no progress bar beside the prompt
 			var s *debug.Session
 			if attach != "" {
-				s = try.To(attachTo(cmd, o, attach))
+				s = try.To(attachTo(ctx, cmd, o, attach))
 			} else {
-				s = try.To(debugged(cmd, o, args[0]))
+				s = try.To(debugged(ctx, cmd, o, args[0]))
 			}
 			defer s.Close()
+			p.mu.Lock()
 			p.Console = &debug.Console{Session: s, Say: func(text string) { fmt.Fprintln(p.err, "drun: "+text) }}
+			p.mu.Unlock()
 			if s.Leaves {
 				s.Pause(nil)
-				_ = s.Stopped(cmd.Context())
+				_ = s.Stopped(ctx)
 			} else {
 				s.Start(true)
-				_ = s.Settle(cmd.Context(), nil)
+				_ = s.Settle(ctx, nil)
+			}
+			if ctx.Err() != nil {
+				s.Close()
+				return cmp.Or(p.outcome(), error(exitStatus(exit.Interrupted)))
 			}
 			return p.converse(cmd.InOrStdin())
 		},
@@ -93,26 +105,26 @@ Commands may also come through a pipe. docs/debugging.md has examples; drun dap 
 }
 
 // debugged begins a session on a recipe, or on RUN@STEP.
-func debugged(cmd *cobra.Command, o run.Options, what string) (s *debug.Session, err error) {
+func debugged(ctx context.Context, cmd *cobra.Command, o run.Options, what string) (s *debug.Session, err error) {
 	ref, step, is := strings.Cut(what, "@")
 	if _, there := os.Stat(what); !is || there == nil {
 		o.Recipe = what
-		return debug.Launch(o)
+		return debug.Launch(ctx, o)
 	}
 	n, err := strconv.ParseInt(step, 10, 64)
 	if err != nil {
 		return nil, usage("for example: drun debug last@100", "STEP wants a whole number, not %q", step)
 	}
 	err = withRun(cmd, ref, func(db *history.DB, id int64) (err error) {
-		s, err = debug.TakeUp(o, db, homeOf(cmd), id, n, secretsOf(&o))
+		s, err = debug.TakeUp(ctx, o, db, homeOf(cmd), id, n, secretsOf(&o))
 		return err
 	})
 	return s, err
 }
 
-func attachTo(cmd *cobra.Command, o run.Options, ref string) (s *debug.Session, err error) {
+func attachTo(ctx context.Context, cmd *cobra.Command, o run.Options, ref string) (s *debug.Session, err error) {
 	err = withRun(cmd, ref, func(db *history.DB, id int64) (err error) {
-		s, err = debug.Attach(o, db, homeOf(cmd), id, secretsOf(&o))
+		s, err = debug.Attach(ctx, o, db, homeOf(cmd), id, secretsOf(&o))
 		return err
 	})
 	return s, err
@@ -134,8 +146,8 @@ type prompt struct {
 	out, err io.Writer
 	piped    *bufio.Reader // of the commands; nil: a person types them
 
-	mu     sync.Mutex
-	cancel func() // ends the command that is carried out or, before there is a session, drun
+	mu     sync.Mutex // guards cancel, and Console against a signal that comes early
+	cancel func()     // ends the command that is carried out or, before there is a prompt, drun
 }
 
 // obey carries out signals: the first ends the command under way, SIGTERM and SIGHUP the session.
@@ -143,9 +155,10 @@ func (p *prompt) obey(signals <-chan os.Signal) {
 	for sig := range signals {
 		p.mu.Lock()
 		p.cancel()
+		console := p.Console
 		p.mu.Unlock()
-		if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
-			p.Close()
+		if console != nil && (sig == syscall.SIGTERM || sig == syscall.SIGHUP) {
+			console.Close()
 			os.Exit(int(exit.Interrupted))
 		}
 	}
@@ -313,7 +326,7 @@ func (o *opener) Launch(args *dap.LaunchArguments, out func(category, text strin
 		}
 		options.Filed = append(options.Filed, engine.Param{Name: name, Kind: kind, Value: value, File: "the launch request"})
 	}
-	return debugged(o.cmd, options, args.Program)
+	return debugged(context.Background(), o.cmd, options, args.Program)
 }
 
 func (o *opener) Attach(args *dap.AttachArguments, out func(category, text string)) (_ *debug.Session, err error) {
@@ -322,5 +335,5 @@ func (o *opener) Attach(args *dap.AttachArguments, out func(category, text strin
 	if args.Run == "" {
 		args.Run = "last"
 	}
-	return attachTo(o.cmd, options, args.Run)
+	return attachTo(context.Background(), o.cmd, options, args.Run)
 }

@@ -137,7 +137,7 @@ func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err e
 		}
 	}
 	say.tell("no breakpoint was met before: back to the beginning")
-	w := try.To(s.repeat(start{}, nil, nil, say))
+	w := try.To(s.repeat(ctx, start{}, nil, nil, say))
 	s.change(func() {
 		for r := range w.ranks {
 			w.letGo(r, engine.Go{To: engine.ToMain})
@@ -181,7 +181,7 @@ func (s *Session) prepare(to moments) {
 	spare := sync.OnceValue(func() *world {
 		goal, said := &engine.Moment{Updates: end}, ""
 		for _, from := range s.starts(end) {
-			w, err := s.repeat(from, nil, goal, func(text string) { said = text })
+			w, err := s.repeat(context.Background(), from, nil, goal, func(text string) { said = text })
 			if err != nil {
 				break // the step back finds out why
 			}
@@ -260,7 +260,7 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 	problem := ""
 	for starts := s.starts(updates); w != nil || len(starts) > 0; w = nil {
 		if w == nil {
-			if w, err = s.repeat(starts[0], before, to[ranks[0]], say); err != nil {
+			if w, err = s.repeat(ctx, starts[0], before, to[ranks[0]], say); err != nil {
 				return nil, err
 			}
 			if starts = starts[1:]; w == nil {
@@ -335,7 +335,7 @@ func (s *Session) limits(otherwise moments) moments {
 }
 
 // repeat begins a repetition of the run, up to where its ranks wait at their beginning; nil: it would begin where before began.
-func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, say Say) (_ *world, err error) {
+func (s *Session) repeat(ctx context.Context, from start, before *replay.Rerun, to *engine.Moment, say Say) (_ *world, err error) {
 	defer try.Caught(&err)
 	s.repeating.Lock()
 	defer s.repeating.Unlock()
@@ -372,7 +372,7 @@ func (s *Session) repeat(from start, before *replay.Rerun, to *engine.Moment, sa
 		}
 	}
 	say.tell(text)
-	w, err := s.launch(a.Options)
+	w, err := s.launch(ctx, a.Options)
 	if err != nil {
 		return nil, fmt.Errorf("the run cannot be repeated: %w", err)
 	}

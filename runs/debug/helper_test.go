@@ -44,7 +44,7 @@ func options(t testing.TB, recipe string, n int, params ...string) run.Options {
 
 func launch(t testing.TB, o run.Options) *session {
 	t.Helper()
-	s, err := Launch(o)
+	s, err := Launch(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

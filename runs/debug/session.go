@@ -89,19 +89,20 @@ func newSession(o run.Options) *Session {
 	return &Session{options: o, lines: map[string]*lang.Lines{}, env: universe.Names(), changed: make(chan struct{}), breaks: map[string][]engine.Breakpoint{}, lacking: map[int64]int64{}}
 }
 
-// Launch starts a run under the debugger. Its ranks wait before their first step, until Start.
-func Launch(o run.Options) (_ *Session, err error) {
+// Launch starts a run under the debugger. Its ranks wait before their first step, until Start. If ctx ends before they do, the
+// run ends.
+func Launch(ctx context.Context, o run.Options) (_ *Session, err error) {
 	defer try.Caught(&err)
 	try.Ok(o.Read())
 	s := newSession(o)
 	s.Bundle, s.marks = o.Bundle(), true
 	s.given = try.To(o.Given())
-	s.base = try.To(s.launch(o))
+	s.base = try.To(s.launch(ctx, o))
 	return s, nil
 }
 
 // launch runs a recipe in a home under the debugger, until its ranks wait at their beginning.
-func (s *Session) launch(o run.Options) (*world, error) {
+func (s *Session) launch(ctx context.Context, o run.Options) (*world, error) {
 	own, theirs := net.Pipe()
 	w := s.newWorld(engine.ChannelOver(own))
 	signals := make(chan os.Signal, 2)
@@ -128,7 +129,10 @@ func (s *Session) launch(o run.Options) (*world, error) {
 		}
 		close(w.ran)
 	}()
-	_ = s.await(context.Background(), w.quiet)
+	if s.await(ctx, w.quiet) != nil {
+		w.close()
+		return nil, errInterrupted
+	}
 	if w.over {
 		<-w.ran
 		if w.refused == nil {
@@ -139,13 +143,15 @@ func (s *Session) launch(o run.Options) (*world, error) {
 	return w, nil
 }
 
+var errInterrupted = exit.Errorf(exit.Interrupted, "interrupted before the ranks stood still")
+
 // Attach comes to a run that goes on.
-func Attach(o run.Options, db *history.DB, home string, id int64, secrets []engine.Param) (_ *Session, err error) {
+func Attach(ctx context.Context, o run.Options, db *history.DB, home string, id int64, secrets []engine.Param) (_ *Session, err error) {
 	defer try.Caught(&err)
 	s := newSession(o)
 	s.secrets, s.Leaves = secrets, true
 	s.Bundle = try.To(replay.Captured(db, home, id))
-	conn := try.To(db.Debug(context.Background(), id))
+	conn := try.To(db.Debug(ctx, id))
 	w := s.newWorld(engine.ChannelOver(conn))
 	w.home, w.id, s.base = home, id, w
 	w.end = func() {
@@ -157,7 +163,10 @@ func Attach(o run.Options, db *history.DB, home string, id int64, secrets []engi
 		s.change(func() { w.finish("the process that leads the run is gone") }) // unless it has said why it ends
 		close(w.ran)
 	}()
-	_ = s.await(context.Background(), func() bool { return w.over || len(w.ranks) > 0 })
+	if s.await(ctx, func() bool { return w.over || len(w.ranks) > 0 }) != nil {
+		w.close()
+		return nil, errInterrupted
+	}
 	if w.over {
 		return nil, exit.Errorf(exit.Usage, "run %d cannot be debugged: %s", id, w.why)
 	}
@@ -165,16 +174,19 @@ func Attach(o run.Options, db *history.DB, home string, id int64, secrets []engi
 }
 
 // TakeUp repeats a recorded run up to a step, as `drun at` finds it.
-func TakeUp(o run.Options, db *history.DB, home string, id, step int64, secrets []engine.Param) (_ *Session, err error) {
+func TakeUp(ctx context.Context, o run.Options, db *history.DB, home string, id, step int64, secrets []engine.Param) (_ *Session, err error) {
 	defer try.Caught(&err)
 	s := newSession(o)
 	s.secrets, s.marks = secrets, true
 	s.Bundle = try.To(replay.Captured(db, home, id))
 	goal := engine.Moment{Updates: try.To(replay.UpdatesAt(db, home, id, step))}
 	s.source = &world{home: home, id: id}
-	s.base = try.To(s.repeat(start{goal.Updates, false}, nil, nil, nil))
+	s.base = try.To(s.repeat(ctx, start{goal.Updates, false}, nil, nil, nil))
 	s.Go(nil, engine.Go{Until: &goal})
-	_ = s.await(context.Background(), s.base.quiet)
+	if s.await(ctx, s.base.quiet) != nil {
+		s.Close()
+		return nil, errInterrupted
+	}
 	if over, why := s.Over(); over {
 		return nil, exit.Errorf(exit.Recipe, "the run could not be taken up at step %d: %s", step, why)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"drun/engine/run"
 	"drun/history"
+	"drun/internal/exit"
 	"drun/internal/try"
 )
 
@@ -192,7 +193,7 @@ func TestTakeUp(t *testing.T) {
 	}
 	defer db.Close()
 	for _, step := range []int64{1, 6} {
-		session_, err := TakeUp(options(t, training, 2), db, o.Home, 1, step, nil)
+		session_, err := TakeUp(t.Context(), options(t, training, 2), db, o.Home, 1, step, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +206,7 @@ func TestTakeUp(t *testing.T) {
 		s.at(19, 19)
 		s.Close()
 	}
-	if _, err := TakeUp(options(t, training, 2), db, o.Home, 1, 99, nil); err == nil || !strings.Contains(err.Error(), "no step 99") {
+	if _, err := TakeUp(t.Context(), options(t, training, 2), db, o.Home, 1, 99, nil); err == nil || !strings.Contains(err.Error(), "no step 99") {
 		t.Errorf("step 99: %v", err)
 	}
 }
@@ -308,5 +309,23 @@ func TestDies(t *testing.T) {
 	s.want("p w", "does not stand still")
 	if _, why := s.Over(); !strings.Contains(why, "killed") {
 		t.Errorf("the run says %q", why)
+	}
+}
+
+// A launch that is interrupted ends the run, whose end is in the history.
+func TestInterruptedLaunch(t *testing.T) {
+	o := options(t, training, 4)
+	ctx, cancel := context.WithCancel(t.Context())
+	o.OnSpawn = func(int, int) { cancel() }
+	if _, err := Launch(ctx, o); exit.CodeOf(err) != exit.Interrupted {
+		t.Errorf("%v", err)
+	}
+	db, err := history.Open(o.Home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if d, err := db.Get(1); err != nil || d.Status != history.Interrupted {
+		t.Errorf("%+v, %v", d, err)
 	}
 }
