@@ -20,6 +20,7 @@ import (
 	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/memory"
+	"drun/internal/scratch"
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/starlib"
@@ -48,7 +49,7 @@ type Session struct {
 	tensors  *tensor.Context
 	reads    func(source []byte)
 	dir      string
-	outputs  string
+	outputs  *scratch.Dir
 	thread   *starlark.Thread    // executes the current statement
 	builtins starlark.StringDict // the names predeclared in files
 	typed    map[string]string   // what was typed, by the names under which errors show it
@@ -61,8 +62,8 @@ func New(o Options) (_ *Session, err error) {
 	dir := try.To(os.Getwd())
 	files := try.To(starlib.OpenFiles(dir, o.DataDirs...))
 	s := &Session{typed: map[string]string{}, out: o.Out, err: o.Err, dir: dir}
-	s.outputs = try.To(os.MkdirTemp("", "drun-repl-"))
-	rank := &starlib.Rank{WorldSize: 1, LocalSize: 1, NumNodes: 1, Seed: o.Seed, Stage: starlib.Running, Files: files, Outputs: starlib.NewOutputs(s.outputs, 1)}
+	s.outputs = try.To(scratch.Make("repl-"))
+	rank := &starlib.Rank{WorldSize: 1, LocalSize: 1, NumNodes: 1, Seed: o.Seed, Stage: starlib.Running, Files: files, Outputs: starlib.NewOutputs(s.outputs.Path, 1)}
 	files.Largest = memory.LargestValue()
 	u := universe.New(universe.Host{
 		Rank: rank, Recorder: nowhere{}, Store: nowhere{}, Backend: "none", Timeout: time.Minute,
@@ -78,7 +79,7 @@ func New(o Options) (_ *Session, err error) {
 }
 
 // Close removes the files that the session has written.
-func (s *Session) Close() { os.RemoveAll(s.outputs) }
+func (s *Session) Close() { s.outputs.Remove() }
 
 // Read reads the lines of one statement; readline gives each without its end.
 func Read(readline func() (string, error)) (string, error) {
