@@ -65,10 +65,8 @@ Commands may also come through a pipe. docs/debugging.md has examples; drun dap 
 			defer stop()
 			ctx, cancel := context.WithCancel(cmd.Context())
 			p := &prompt{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), cancel: func() {
-				if ctx.Err() != nil { // for the second time
-					os.Exit(int(exit.Interrupted))
-				}
 				cancel()
+				time.AfterFunc(interruptedWithin, func() { os.Exit(int(exit.Interrupted)) })
 			}}
 			go p.obey(o.Signals)
 			o.Signals = nil
@@ -90,7 +88,11 @@ Commands may also come through a pipe. docs/debugging.md has examples; drun dap 
 				s.Start(true)
 				_ = s.Settle(ctx, nil)
 			}
-			if ctx.Err() != nil {
+			p.mu.Lock()
+			interrupted := ctx.Err() != nil
+			p.cancel = func() {}
+			p.mu.Unlock()
+			if interrupted {
 				s.Close()
 				return cmp.Or(p.outcome(), error(exitStatus(exit.Interrupted)))
 			}
@@ -149,6 +151,9 @@ type prompt struct {
 	mu     sync.Mutex // guards cancel, and Console against a signal that comes early
 	cancel func()     // ends the command that is carried out or, before there is a prompt, drun
 }
+
+// interruptedWithin is how long what has begun may take to end after a signal.
+const interruptedWithin = 10 * time.Second
 
 // obey carries out signals: the first ends the command under way, SIGTERM and SIGHUP the session.
 func (p *prompt) obey(signals <-chan os.Signal) {
