@@ -28,15 +28,7 @@ func (r *Run) AnswerDebuggers(come func(net.Conn)) {
 		l.Close()
 	}
 	r.mu.Unlock()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			come(conn)
-		}
-	}()
+	go accept(l, come)
 }
 
 // Debug connects to the agent of a running run, as a debugger.

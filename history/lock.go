@@ -254,7 +254,7 @@ func listen(path string, now func(context.Context) (*records.Snapshot, error)) *
 		listener.Close()
 		return nil
 	}
-	go l.serve()
+	go accept(listener, l.serve)
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	for _, suffix := range []string{askSuffix, toldSuffix} {
@@ -288,27 +288,32 @@ func shortly(path string, fn func(short string) error) (err error) {
 	return fn(fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)))
 }
 
-func (l *live) serve() {
+// accept passes on each connection, until the listener is closed.
+func accept(l net.Listener, come func(net.Conn)) {
 	for {
-		conn, err := l.listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			come(conn)
+		case errors.Is(err, net.ErrClosed):
 			return
-		}
-		if err != nil { // such as when file descriptors have run out
+		default: // such as when file descriptors have run out
 			time.Sleep(liveFor)
-			continue
 		}
-		select {
-		case l.slots <- struct{}{}:
-			go func() {
-				defer func() { <-l.slots }()
-				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(2 * liveWithin))
-				_, _ = conn.Write(l.answer())
-			}()
-		default:
-			conn.Close()
-		}
+	}
+}
+
+func (l *live) serve(conn net.Conn) {
+	select {
+	case l.slots <- struct{}{}:
+		go func() {
+			defer func() { <-l.slots }()
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(2 * liveWithin))
+			_, _ = conn.Write(l.answer())
+		}()
+	default:
+		conn.Close()
 	}
 }
 

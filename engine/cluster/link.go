@@ -97,6 +97,13 @@ func (w watched) Read(p []byte) (int, error) {
 	}
 }
 
+// Debugger makes a link between the coordinator and a debugger, of which either may be stopped for as long as it likes.
+func Debugger(conn net.Conn) *Conn[engine.Debugging, engine.Debugging] {
+	l := NewConn[engine.Debugging, engine.Debugging](conn, Pace{Beat: time.Hour, Gone: 1000 * time.Hour})
+	l.Trust()
+	return l
+}
+
 // Trust admits large messages: the other side belongs to the run.
 func (l *Conn[In, Out]) Trust() { l.most.Store(mostBytes) }
 

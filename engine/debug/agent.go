@@ -142,9 +142,12 @@ func (a *Agent) over(m *engine.Debug) {
 
 // Deliver takes what the debugger asks for. It may be called from any goroutine.
 func (a *Agent) Deliver(m *engine.Debug) {
-	if m.Held != nil {
+	switch {
+	case m.Held != nil:
 		collective.Stand(*m.Held)
 		return
+	case m.Leave:
+		collective.Stand(false)
 	}
 	a.mu.Lock()
 	ended := a.ended
@@ -183,7 +186,6 @@ func (a *Agent) obey(m *engine.Debug) *engine.Debugged {
 	a.attended = !m.Leave
 	if m.Leave {
 		a.breaks, a.going, a.due, a.still, a.waits = nil, engine.Go{}, nil, false, false
-		collective.Stand(false)
 	}
 	if m.Breaks != nil {
 		if err := a.replace(*m.Breaks); err != nil {

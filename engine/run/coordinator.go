@@ -84,9 +84,8 @@ type event struct {
 	saved    *saved
 	late     *late
 	asked    chan<- *board.Snapshot // asks for a snapshot of the ranks
-	debugger *debugger              // one that comes, unless it
-	leads    *engine.Debugging      // asks a rank for something,
-	left     bool                   // or has gone
+	debugger *debugger
+	leads    *engine.Debugging // what it asks for; nil: it comes or has gone
 }
 
 type saved struct{ attempt int } // the attempt in which it began
@@ -103,7 +102,7 @@ func newCoordinator(p *plan, all *cluster.Cluster) *coordinator {
 	c := &coordinator{plan: p, nodes: nodes{cluster: all}, counts: map[string]int64{}, events: events{make(chan event, 64), make(chan struct{})}, started: time.Now()}
 	c.attempt.nodes = &c.nodes
 	if p.Debug != nil {
-		c.lead(newDebugger(p.Debug))
+		c.lead(cluster.Debugger(p.Debug))
 	}
 	return c
 }
@@ -251,7 +250,7 @@ func (c *coordinator) start(link cluster.Link[cluster.ToNode, cluster.ToCoordina
 	if c.stop.asked {
 		c.board.RequestStop()
 	}
-	c.debugged(engine.Debugging{World: c.world()})
+	c.debugged(&engine.Debugging{World: c.world()})
 	for _, p := range c.peers {
 		if p.mirrored = (mirrored{}); p != c.peers[0] || c.restarts > 0 {
 			p.Link.Send(&cluster.ToNode{Start: c.startOf(p)})
@@ -347,10 +346,8 @@ func (c *coordinator) handle(ev event) {
 		}
 	case ev.late != nil:
 		c.overdue(ev.late)
-	case ev.leads != nil || ev.left:
-		c.led(ev.debugger, ev.leads)
 	case ev.debugger != nil:
-		c.admit(ev.debugger)
+		c.led(ev.debugger, ev.leads)
 	case ev.asked != nil:
 		// It shows other nodes' ranks as of the latest round, at most about a second ago.
 		if c.board == nil {
@@ -388,7 +385,7 @@ func (c *coordinator) message(rank int, m *engine.ToAgent) {
 	c.record.Add(rank, m)
 	c.console.Metrics(m.Records.Points)
 	if m.Debugged != nil {
-		c.debugged(engine.Debugging{Rank: rank, Debugged: m.Debugged})
+		c.debugged(&engine.Debugging{Rank: rank, Debugged: m.Debugged})
 	}
 	c.warnOfNaN(m.Records.Points)
 	for name, n := range m.Counts {

@@ -27,7 +27,8 @@ func (c *coordinator) finish() (*Result, error) {
 		why = r.Failure.Text(r.Ranks)
 	}
 	if c.debugger != nil {
-		c.debugger.end(why)
+		c.debugger.Send(&engine.Debugging{Over: &why})
+		c.debugger.Close()
 	}
 	c.dismiss(r)
 	if err != nil {

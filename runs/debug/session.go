@@ -104,7 +104,7 @@ func Launch(ctx context.Context, o run.Options) (_ *Session, err error) {
 // launch runs a recipe in a home under the debugger, until its ranks wait at their beginning.
 func (s *Session) launch(ctx context.Context, o run.Options) (*world, error) {
 	own, theirs := net.Pipe()
-	w := s.newWorld(engine.ChannelOver(own))
+	w := s.newWorld(own)
 	signals := make(chan os.Signal, 2)
 	o.Debug, o.Marks, o.Signals = theirs, s.marks, signals
 	o.OnEntered = func(id int64) { s.change(func() { w.home, w.id = o.Home, id }) }
@@ -152,11 +152,11 @@ func Attach(ctx context.Context, o run.Options, db *history.DB, home string, id 
 	s.secrets, s.Leaves = secrets, true
 	s.Bundle = try.To(replay.Captured(db, home, id))
 	conn := try.To(db.Debug(ctx, id))
-	w := s.newWorld(engine.ChannelOver(conn))
+	w := s.newWorld(conn)
 	w.home, w.id, s.base = home, id, w
 	w.end = func() {
 		s.change(func() { s.left = true })
-		conn.Close()
+		w.link.Close()
 	}
 	go func() {
 		w.listen()

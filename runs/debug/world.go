@@ -6,9 +6,11 @@ package debug
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 
 	"drun/engine"
+	"drun/engine/cluster"
 	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/scratch"
@@ -45,7 +47,7 @@ type world struct {
 	said   string         // how long it takes
 	upTo   int64          // the update after which it stands, if it was prepared
 
-	channel *engine.Channel // to the process that leads it
+	link    *cluster.Conn[engine.Debugging, engine.Debugging] // to the process that leads it
 	ranks   []Rank
 	next    uint64 // number of a question
 	answers map[uint64]*engine.Debugged
@@ -60,18 +62,19 @@ type world struct {
 	refused error
 }
 
-func (s *Session) newWorld(channel *engine.Channel) *world {
-	return &world{s: s, channel: channel, answers: map[uint64]*engine.Debugged{}, ran: make(chan struct{})}
+func (s *Session) newWorld(conn net.Conn) *world {
+	return &world{s: s, link: cluster.Debugger(conn), answers: map[uint64]*engine.Debugged{}, ran: make(chan struct{})}
 }
 
 // listen takes what the world tells, until its end. It is called without the lock.
 func (w *world) listen() {
+	defer w.link.Close()
 	for {
-		var m engine.Debugging
-		if w.channel.Receive(&m) != nil {
+		m, err := w.link.Receive()
+		if err != nil {
 			return
 		}
-		w.s.change(func() { w.heard(&m) })
+		w.s.change(func() { w.heard(m) })
 	}
 }
 
@@ -134,7 +137,7 @@ func (w *world) tell(rank int, m *engine.Debug) uint64 {
 	w.next++
 	m.ID = w.next
 	if !w.over && w.ranks[rank].State != Ended {
-		_ = w.channel.Send(engine.Debugging{Rank: rank, Debug: m}) // listen notices that the other end is gone
+		w.link.Send(&engine.Debugging{Rank: rank, Debug: m}) // listen notices that the other end is gone
 	}
 	return m.ID
 }
