@@ -108,7 +108,7 @@ const (
 	AtBreakpoint = "breakpoint"
 	AtStep       = "step"
 	AtPause      = "pause"
-	AtGoal       = "goal" // Go.Until
+	AtGoal       = "goto" // Go.Until
 	AtDeadlock   = "deadlock"
 )
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/peterh/liner"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"drun/engine"
@@ -71,12 +72,7 @@ Commands may also come through a pipe. docs/debugging.md has examples; drun dap 
 			go p.obey(o.Signals)
 			o.Signals = nil
 			o.Terminal = false // no progress bar beside the prompt
-			var s *debug.Session
-			if attach != "" {
-				s = try.To(attachTo(ctx, cmd, o, attach))
-			} else {
-				s = try.To(debugged(ctx, cmd, o, args[0]))
-			}
+			s := try.To(begin(ctx, cmd, o, strings.Join(args, ""), attach))
 			defer s.Close()
 			p.mu.Lock()
 			p.Console = &debug.Console{Session: s, Say: func(text string) { fmt.Fprintln(p.err, "drun: "+text) }}
@@ -106,40 +102,29 @@ Commands may also come through a pipe. docs/debugging.md has examples; drun dap 
 	return cmd
 }
 
-// debugged begins a session on a recipe, or on RUN@STEP.
-func debugged(ctx context.Context, cmd *cobra.Command, o run.Options, what string) (s *debug.Session, err error) {
+// begin begins a session: on a recipe, on RUN@STEP, or on a run that goes on.
+func begin(ctx context.Context, cmd *cobra.Command, o run.Options, what, attach string) (s *debug.Session, err error) {
+	defer try.Caught(&err)
 	ref, step, is := strings.Cut(what, "@")
-	if _, there := os.Stat(what); !is || there == nil {
+	if _, there := os.Stat(what); attach == "" && (!is || there == nil) {
 		o.Recipe = what
 		return debug.Launch(ctx, o)
 	}
 	n, err := strconv.ParseInt(step, 10, 64)
-	if err != nil {
+	if attach == "" && err != nil {
 		return nil, usage("for example: drun debug last@100", "STEP wants a whole number, not %q", step)
 	}
-	err = withRun(cmd, ref, func(db *history.DB, id int64) (err error) {
-		s, err = debug.TakeUp(ctx, o, db, homeOf(cmd), id, n, secretsOf(&o))
-		return err
-	})
-	return s, err
-}
-
-func attachTo(ctx context.Context, cmd *cobra.Command, o run.Options, ref string) (s *debug.Session, err error) {
-	err = withRun(cmd, ref, func(db *history.DB, id int64) (err error) {
-		s, err = debug.Attach(ctx, o, db, homeOf(cmd), id, secretsOf(&o))
-		return err
-	})
-	return s, err
-}
-
-// secretsOf takes the values given with -p, which a recorded run allows for its secrets only.
-func secretsOf(o *run.Options) []engine.Param {
-	given, err := o.Given()
-	if err != nil {
-		return nil
-	}
+	secrets := try.To(o.Given()) // a recorded run takes no other values
 	o.Params = nil
-	return given
+	err = withRun(cmd, cmp.Or(attach, ref), func(db *history.DB, id int64) (err error) {
+		if attach != "" {
+			s, err = debug.Attach(ctx, o, db, homeOf(cmd), id, secrets)
+		} else {
+			s, err = debug.TakeUp(ctx, o, db, homeOf(cmd), id, n, secrets)
+		}
+		return err
+	})
+	return s, err
 }
 
 // prompt reads commands of the debugger.
@@ -172,52 +157,32 @@ func (p *prompt) obey(signals <-chan os.Signal) {
 // converse carries out lines until the session ends.
 func (p *prompt) converse(in io.Reader) error {
 	readline := p.reader(in)
-	if over, why := p.Over(); over {
-		if err := p.outcome(); why == "" || err == nil || err.Error() != "" {
-			return err
-		}
-		return exit.Errorf(exit.Recipe, "%s", why)
-	}
 	failed := !p.do("where")
 	for {
+		if over, _ := p.Over(); over {
+			return cmp.Or(p.outcome(), failedIf(failed))
+		}
 		line, err := readline()
-		switch {
+		switch line = strings.TrimSpace(line); {
 		case errors.Is(err, liner.ErrPromptAborted):
-			continue
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), line == "quit", line == "q":
 			return failedIf(failed)
 		case err != nil:
 			return err
-		}
-		if line = strings.TrimSpace(line); line == "quit" || line == "q" {
-			return failedIf(failed)
-		}
-		failed = !p.do(line) || failed
-		if over, _ := p.Over(); over {
-			err := p.outcome()
-			p.sayLeft()
-			return cmp.Or(err, failedIf(failed))
+		default:
+			failed = !p.do(line) || failed
 		}
 	}
 }
 
-// sayLeft names the commands that have come through a pipe and were not carried out.
-func (p *prompt) sayLeft() {
-	if p.piped == nil {
-		return
-	}
-	text, _ := p.piped.Peek(p.piped.Buffered())
-	left := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
-		line = strings.TrimSpace(line)
-		return line == "" || line == "quit" || line == "q"
-	})
-	if len(left) > 0 {
-		fmt.Fprintf(p.err, "drun: the run has ended: not carried out: %s\n", terminal.Escape(strings.Join(left, "; ")))
-	}
-}
-
-// outcome says how the run has ended, as drun run does.
+// outcome says how the run has ended, as drun run does, and which commands were not carried out.
 func (p *prompt) outcome() error {
+	if p.piped != nil {
+		text, _ := p.piped.Peek(p.piped.Buffered())
+		if left := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(string(text)), "quit")); left != "" {
+			fmt.Fprintf(p.err, "drun: the run has ended: not carried out: %s\n", terminal.Escape(strings.ReplaceAll(left, "\n", "; ")))
+		}
+	}
 	r, err := p.Ended()
 	if err != nil || r == nil {
 		return err
@@ -279,13 +244,12 @@ func newDAP() *cobra.Command {
 			"stopOnEntry, attach takes run. A thread is a rank. docs/debugging.md says how to set up VS Code, Zed and Neovim.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signal.Ignore(syscall.SIGPIPE, syscall.SIGINT) // the editor ends the session
-			return dap.New(cmd.InOrStdin(), cmd.OutOrStdout(), &opener{cmd}).Serve()
+			return dap.New(cmd.InOrStdin(), cmd.OutOrStdout(), func(args *dap.Arguments, out func(category, text string)) (*debug.Session, error) {
+				return open(cmd, args, out)
+			}).Serve()
 		},
 	}
 }
-
-// opener begins the sessions of an editor.
-type opener struct{ cmd *cobra.Command }
 
 // lineWriter passes on what the ranks print.
 type lineWriter func(text string)
@@ -295,50 +259,39 @@ func (w lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (o *opener) options(cwd string, out func(category, text string)) (_ run.Options, err error) {
+// open begins the session of an editor.
+func open(cmd *cobra.Command, args *dap.Arguments, out func(category, text string)) (_ *debug.Session, err error) {
 	defer try.Caught(&err)
-	if cwd != "" {
-		try.Ok(os.Chdir(cwd))
+	if args.Cwd != "" {
+		try.Ok(os.Chdir(args.Cwd))
 	}
-	options := run.Options{Nproc: 1, Communication: run.Communication{Backend: defaultBackend()}, Timeout: 5 * time.Minute}
-	try.To(prepare(o.cmd, &options))
-	options.Stdout = lineWriter(func(text string) { out("stdout", text) })
-	options.Stderr = lineWriter(func(text string) { out("stderr", text) })
-	options.Signals, options.Terminal = nil, false
-	return options, nil
-}
-
-func (o *opener) Launch(args *dap.LaunchArguments, out func(category, text string)) (_ *debug.Session, err error) {
-	defer try.Caught(&err)
-	options := try.To(o.options(args.Cwd, out))
+	var o run.Options
+	var nproc string
+	addRecipeFlags(pflag.NewFlagSet("dap", pflag.ContinueOnError), &o, &nproc) // the defaults
+	try.To(prepare(cmd, &o))
+	o.Stdout = lineWriter(func(text string) { out("stdout", text) })
+	o.Stderr = lineWriter(func(text string) { out("stderr", text) })
+	o.Signals, o.Terminal = nil, false
+	if args.Attach {
+		return begin(cmd.Context(), cmd, o, "", cmp.Or(args.Run, "last"))
+	}
 	if args.Program == "" {
 		return nil, usage(`for example {"program": "train.star", "nproc": 2}`, "launch wants program, a recipe")
 	}
 	if args.Nproc != 0 {
-		options.Nproc = try.To(ranks(strconv.Itoa(args.Nproc)))
+		nproc = strconv.Itoa(args.Nproc)
 	}
+	o.Nproc = try.To(ranks(nproc))
 	if args.Seed != nil {
-		options.Seed, options.SeedGiven = *args.Seed, true
+		o.Seed, o.SeedGiven = *args.Seed, true
 	}
-	if args.Backend != "" {
-		options.Backend = args.Backend
-	}
-	options.DataDirs = args.Data
+	o.Backend, o.DataDirs = cmp.Or(args.Backend, o.Backend), args.Data
 	for _, name := range slices.Sorted(maps.Keys(args.Params)) {
 		kind, value, err := paramOf(args.Params[name])
 		if err != nil {
 			return nil, usage("", "params: %s: %v", name, err)
 		}
-		options.Filed = append(options.Filed, engine.Param{Name: name, Kind: kind, Value: value, File: "the launch request"})
+		o.Filed = append(o.Filed, engine.Param{Name: name, Kind: kind, Value: value, File: "the launch request"})
 	}
-	return debugged(context.Background(), o.cmd, options, args.Program)
-}
-
-func (o *opener) Attach(args *dap.AttachArguments, out func(category, text string)) (_ *debug.Session, err error) {
-	defer try.Caught(&err)
-	options := try.To(o.options(args.Cwd, out))
-	if args.Run == "" {
-		args.Run = "last"
-	}
-	return attachTo(context.Background(), o.cmd, options, args.Run)
+	return begin(cmd.Context(), cmd, o, args.Program, "")
 }

@@ -177,7 +177,10 @@ func (c *Console) where(context.Context, string) string {
 		}
 		lines = append(lines, mark+doing(rank, r))
 	}
-	if v.Past {
+	switch {
+	case v.Over:
+		lines = append(lines, v.ended())
+	case v.Past:
 		lines = append(lines, inThePast)
 	}
 	if c.Rank < len(v.Ranks) && v.Ranks[c.Rank].State == Held {
@@ -266,12 +269,14 @@ func going(to string) func(*Console, context.Context, string) string {
 
 const inThePast = "in the past: the run itself stands still, later"
 
+func (v View) ended() string { return strings.TrimSuffix("the run has ended: "+v.Why, ": ") }
+
 // here says where the ranks are, and shows the current one's line.
 func (c *Console) here() string {
 	c.Frame = 0
 	v := c.Now()
 	if v.Over {
-		return strings.TrimSuffix("the run has ended: "+v.Why, ": ")
+		return v.ended()
 	}
 	var lines []string
 	switch {

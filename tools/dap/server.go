@@ -13,8 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/go-dap"
 
@@ -26,14 +26,13 @@ import (
 	"drun/runs/debug"
 )
 
-// Opener begins sessions, as the arguments of a launch or attach request ask for. Lines that the run prints go to out.
-type Opener interface {
-	Launch(args *LaunchArguments, out func(category, text string)) (*debug.Session, error)
-	Attach(args *AttachArguments, out func(category, text string)) (*debug.Session, error)
-}
+// Opener begins a session, as a request asks for. Lines that the run prints go to out.
+type Opener func(args *Arguments, out func(category, text string)) (*debug.Session, error)
 
-// LaunchArguments are those of a launch request.
-type LaunchArguments struct {
+// Arguments are those of a launch or an attach request.
+type Arguments struct {
+	Attach      bool           `json:"-"`
+	Run         string         `json:"run"`     // to which it attaches
 	Program     string         `json:"program"` // the recipe, or RUN@STEP
 	Nproc       int            `json:"nproc"`
 	Params      map[string]any `json:"params"`
@@ -42,12 +41,6 @@ type LaunchArguments struct {
 	Seed        *int64         `json:"seed"`
 	Data        []string       `json:"data"`
 	Backend     string         `json:"backend"`
-}
-
-// AttachArguments are those of an attach request.
-type AttachArguments struct {
-	Run string `json:"run"`
-	Cwd string `json:"cwd"`
 }
 
 // Server is one conversation with an editor.
@@ -61,30 +54,27 @@ type Server struct {
 
 	console *debug.Console // nil: there is no session yet
 	entry   bool
-	values  []value         // by reference, from 1
-	changed map[string]bool // files whose captured text differs from the disk's
-
-	mu     sync.Mutex
-	cancel func() // of the request that is carried out
+	seen    []seen                             // by the numbers that the editor has, from 1
+	changed map[string]bool                    // files whose captured text differs from the disk's
+	cancel  atomic.Pointer[context.CancelFunc] // of the request that is carried out
 }
 
-// value is what a variables reference stands for.
-type value struct {
+// seen is a call, or a value with parts, while its rank stood somewhere.
+type seen struct {
 	rank int
+	at   *engine.Stopped
 	look engine.Look
 }
 
 // New makes a server that begins sessions with open.
 func New(in io.Reader, out io.Writer, open Opener) *Server {
-	return &Server{open: open, in: bufio.NewReader(in), out: out, changed: map[string]bool{}, cancel: func() {}}
+	return &Server{open: open, in: bufio.NewReader(in), out: out, changed: map[string]bool{}}
 }
 
 // Serve answers requests until the editor ends the conversation or goes away, and then ends the session: a run that was
 // launched ends, one that was attached to goes on.
 func (s *Server) Serve() (failed error) {
 	requests := make(chan dap.Message, 100)
-	over := make(chan struct{})
-	defer close(over)
 	go func() {
 		defer close(requests)
 		for {
@@ -95,9 +85,9 @@ func (s *Server) Serve() (failed error) {
 			}
 			switch m.(type) {
 			case nil, *dap.DisconnectRequest, *dap.TerminateRequest, *dap.PauseRequest: // these end what is being searched for
-				s.mu.Lock()
-				s.cancel()
-				s.mu.Unlock()
+				if cancel := s.cancel.Load(); cancel != nil {
+					(*cancel)()
+				}
 			}
 			if err != nil {
 				if !errors.Is(err, io.EOF) {
@@ -105,19 +95,13 @@ func (s *Server) Serve() (failed error) {
 				}
 				return
 			}
-			select {
-			case requests <- m:
-			case <-over:
-				return
-			}
+			requests <- m
 		}
 	}()
 	defer s.end()
 	for m := range requests {
 		ctx, cancel := context.WithCancel(context.Background())
-		s.mu.Lock()
-		s.cancel = cancel
-		s.mu.Unlock()
+		s.cancel.Store(&cancel)
 		last := s.handle(ctx, m)
 		cancel()
 		if last {
@@ -200,14 +184,11 @@ func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func
 	case *dap.InitializeRequest:
 		return capabilities, nil, nil
 	case *dap.LaunchRequest:
-		var args LaunchArguments
-		try.Ok(arguments(m.Arguments, &args))
-		s.entry = args.StopOnEntry
-		return nil, s.begin(try.To(s.open.Launch(&args, s.output))), nil
+		try.Ok(s.begin(m.Arguments, false))
+		return nil, s.ready, nil
 	case *dap.AttachRequest:
-		var args AttachArguments
-		try.Ok(arguments(m.Arguments, &args))
-		return nil, s.begin(try.To(s.open.Attach(&args, s.output))), nil
+		try.Ok(s.begin(m.Arguments, true))
+		return nil, s.ready, nil
 	case *dap.TerminateRequest:
 		return nil, s.end, nil
 	case *dap.DisconnectRequest:
@@ -228,23 +209,8 @@ func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func
 		list := []engine.Breakpoint{}
 		for _, b := range m.Arguments.Breakpoints {
 			list = append(list, engine.Breakpoint{File: file, Line: int32(b.Line), Condition: b.Condition})
-			if more(b) {
-				list[len(list)-1].File = "" // it is refused
-			}
 		}
-		answers := s.place(file, list)
-		for i, b := range m.Arguments.Breakpoints {
-			if answers[i].Source = &m.Arguments.Source; more(b) {
-				answers[i].Message = "a breakpoint has a condition, and neither a hit count nor a message"
-			}
-		}
-		return dap.SetBreakpointsResponseBody{Breakpoints: answers}, nil, nil
-	case *dap.SetFunctionBreakpointsRequest:
-		var list []engine.Breakpoint
-		for _, b := range m.Arguments.Breakpoints {
-			list = append(list, engine.Breakpoint{Collective: strings.TrimPrefix(b.Name, "dist."), Condition: b.Condition})
-		}
-		return dap.SetFunctionBreakpointsResponseBody{Breakpoints: s.place("(functions)", list)}, nil, nil
+		return dap.SetBreakpointsResponseBody{Breakpoints: s.place(file, list, &m.Arguments.Source)}, nil, nil
 	case *dap.SetExceptionBreakpointsRequest:
 		var list []engine.Breakpoint
 		for _, filter := range m.Arguments.Filters {
@@ -255,7 +221,7 @@ func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func
 				list = append(list, engine.Breakpoint{Collective: "*"})
 			}
 		}
-		return dap.SetExceptionBreakpointsResponseBody{Breakpoints: s.place("(exceptions)", list)}, nil, nil
+		return dap.SetExceptionBreakpointsResponseBody{Breakpoints: s.place("(exceptions)", list, nil)}, nil, nil
 	case *dap.ThreadsRequest:
 		threads := []dap.Thread{}
 		for rank := range c.Now().Ranks {
@@ -263,21 +229,34 @@ func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func
 		}
 		return dap.ThreadsResponseBody{Threads: threads}, nil, nil
 	case *dap.StackTraceRequest:
-		frames := try.To(s.stack(m.Arguments.ThreadId - 1))
-		total := len(frames)
-		frames = frames[min(total, m.Arguments.StartFrame):]
-		if m.Arguments.Levels > 0 {
-			frames = frames[:min(len(frames), m.Arguments.Levels)]
+		frames := []dap.StackFrame{}
+		rank := s.rank(m.Arguments.ThreadId)
+		r := c.Now().Ranks[rank]
+		if r.State != debug.Held {
+			return nil, nil, exit.Errorf(exit.Usage, "rank %d does not stand still", rank)
 		}
-		return dap.StackTraceResponseBody{StackFrames: frames, TotalFrames: total}, nil, nil
+		for i, f := range r.Stop.Frames {
+			id := s.number(seen{rank, r.Stop, engine.Look{Frame: i}})
+			frames = append(frames, dap.StackFrame{Id: id, Name: f.Func, Source: s.source(f.File), Line: int(f.Line), Column: int(f.Col)})
+		}
+		return dap.StackTraceResponseBody{StackFrames: frames, TotalFrames: len(frames)}, nil, nil
 	case *dap.ScopesRequest:
-		rank, frame := unframe(m.Arguments.FrameId)
+		of := s.of(m.Arguments.FrameId)
 		scope := func(name, hint string) dap.Scope {
-			return dap.Scope{Name: name, PresentationHint: hint, VariablesReference: s.reference(rank, engine.Look{Frame: frame, Scope: hint})}
+			return dap.Scope{Name: name, PresentationHint: hint, VariablesReference: s.number(seen{of.rank, of.at, engine.Look{Frame: of.look.Frame, Scope: hint}})}
 		}
 		return dap.ScopesResponseBody{Scopes: []dap.Scope{scope("Locals", engine.Locals), scope("Globals", engine.Globals)}}, nil, nil
 	case *dap.VariablesRequest:
-		return dap.VariablesResponseBody{Variables: try.To(s.variables(ctx, &m.Arguments))}, nil, nil
+		of := s.of(m.Arguments.VariablesReference)
+		list := []dap.Variable{}
+		for _, v := range try.To(c.Look(ctx, of.rank, of.look)) {
+			out := dap.Variable{Name: v.Name, Type: v.Type, Value: v.Text, VariablesReference: s.parts(of.rank, of.at, v)}
+			if of.look.Of == 0 {
+				out.EvaluateName = v.Name
+			}
+			list = append(list, out)
+		}
+		return dap.VariablesResponseBody{Variables: list}, nil, nil
 	case *dap.EvaluateRequest:
 		return try.To(s.evaluate(ctx, &m.Arguments)), nil, nil
 	case *dap.SourceRequest:
@@ -285,21 +264,19 @@ func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func
 		try.FailIf(n < 1 || n > len(c.Bundle.Sources), "there is no such source")
 		return dap.SourceResponseBody{Content: string(c.Bundle.Sources[n-1].Content)}, nil, nil
 	case *dap.ContinueRequest:
-		return dap.ContinueResponseBody{AllThreadsContinued: !m.Arguments.SingleThread}, s.goingOn(m.Arguments.ThreadId, m.Arguments.SingleThread, engine.ToBreak), nil
+		return dap.ContinueResponseBody{AllThreadsContinued: !m.Arguments.SingleThread}, s.moves(m.Arguments.ThreadId, m.Arguments.SingleThread, s.goes(engine.ToBreak)), nil
 	case *dap.NextRequest:
-		return nil, s.goingOn(m.Arguments.ThreadId, m.Arguments.SingleThread, engine.Over), nil
+		return nil, s.moves(m.Arguments.ThreadId, m.Arguments.SingleThread, s.goes(engine.Over)), nil
 	case *dap.StepInRequest:
-		return nil, s.goingOn(m.Arguments.ThreadId, m.Arguments.SingleThread, engine.StepIn), nil
+		return nil, s.moves(m.Arguments.ThreadId, m.Arguments.SingleThread, s.goes(engine.StepIn)), nil
 	case *dap.StepOutRequest:
-		return nil, s.goingOn(m.Arguments.ThreadId, m.Arguments.SingleThread, engine.Out), nil
+		return nil, s.moves(m.Arguments.ThreadId, m.Arguments.SingleThread, s.goes(engine.Out)), nil
 	case *dap.PauseRequest:
 		return nil, func() { c.Pause(nil) }, nil
 	case *dap.StepBackRequest:
-		rank, ranks := s.moving(m.Arguments.ThreadId, m.Arguments.SingleThread)
-		return nil, s.goingBack(func() error { return c.StepBack(ctx, rank, ranks, c.Say) }), nil
+		return nil, s.moves(m.Arguments.ThreadId, m.Arguments.SingleThread, func(ranks []int) error { return c.StepBack(ctx, c.Rank, ranks, c.Say) }), nil
 	case *dap.ReverseContinueRequest:
-		rank, _ := s.moving(m.Arguments.ThreadId, false)
-		return nil, s.goingBack(func() error { return c.ReverseContinue(ctx, rank, c.Say) }), nil
+		return nil, s.moves(m.Arguments.ThreadId, false, func([]int) error { return c.ReverseContinue(ctx, c.Rank, c.Say) }), nil
 	}
 	return nil, nil, exit.Errorf(exit.Usage, "this adapter has no %s", m.(dap.RequestMessage).GetRequest().Command)
 }
@@ -311,7 +288,7 @@ const (
 )
 
 var capabilities = dap.Capabilities{
-	SupportsConfigurationDoneRequest: true, SupportsConditionalBreakpoints: true, SupportsFunctionBreakpoints: true, SupportsEvaluateForHovers: true,
+	SupportsConfigurationDoneRequest: true, SupportsConditionalBreakpoints: true, SupportsEvaluateForHovers: true,
 	SupportsStepBack: true, SupportsTerminateRequest: true, SupportsSingleThreadExecutionRequests: true,
 	ExceptionBreakpointFilters: []dap.ExceptionBreakpointsFilter{
 		{Filter: nonFinite, Label: "Operations that make NaN or infinity"},
@@ -319,23 +296,24 @@ var capabilities = dap.Capabilities{
 	},
 }
 
-func arguments(raw json.RawMessage, into any) error {
-	if len(raw) == 0 {
-		return nil
-	}
+// begin begins the conversation's session.
+func (s *Server) begin(raw json.RawMessage, attach bool) (err error) {
+	defer try.Caught(&err)
+	try.FailIf(s.console != nil, "there is a session already")
+	var args Arguments
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
-	if err := dec.Decode(into); err != nil {
+	if err := dec.Decode(&args); err != nil && !errors.Is(err, io.EOF) {
 		return exit.Errorf(exit.Usage, "the arguments: %v", err)
 	}
+	args.Attach, s.entry = attach, args.StopOnEntry
+	session := try.To(s.open(&args, s.output))
+	s.console = &debug.Console{Session: session, Say: func(text string) { s.output("console", text+"\n") }}
 	return nil
 }
 
-// begin makes a session the one of the conversation, which goes on with the breakpoints.
-func (s *Server) begin(session *debug.Session) (then func()) {
-	s.console = &debug.Console{Session: session, Say: func(text string) { s.output("console", text+"\n") }}
-	return func() { s.send(&dap.InitializedEvent{Event: event("initialized")}) }
-}
+// ready has the editor send its breakpoints.
+func (s *Server) ready() { s.send(&dap.InitializedEvent{Event: event("initialized")}) }
 
 // follow tells the editor what has changed in the run.
 func (s *Server) follow() {
@@ -377,37 +355,29 @@ func (s *Server) follow() {
 	})
 }
 
-// reasons are DAP's words.
-var reasons = map[string]string{engine.AtEntry: "entry", engine.AtBreakpoint: "breakpoint", engine.AtStep: "step", engine.AtPause: "pause", engine.AtGoal: "goto", engine.AtDeadlock: "deadlock"}
-
 func stopped(rank int, at *engine.Stopped) *dap.StoppedEvent {
-	body := dap.StoppedEventBody{Reason: reasons[at.Why], ThreadId: rank + 1, Text: at.Text, Description: at.Text}
+	body := dap.StoppedEventBody{Reason: at.Why, ThreadId: rank + 1, Text: at.Text, Description: at.Text}
 	if at.Break > 0 {
 		body.HitBreakpointIds = []int{at.Break}
 	}
 	return &dap.StoppedEvent{Event: event("stopped"), Body: body}
 }
 
-// moving says which rank is meant, and which ranks move: nil for all. What the editor has been shown of them is no longer so.
-func (s *Server) moving(thread int, alone bool) (rank int, ranks []int) {
-	s.values = nil
-	s.console.Rank, s.console.Frame = thread-1, 0
+// rank is that of a thread.
+func (s *Server) rank(thread int) int {
+	try.FailIf(thread < 1 || thread > len(s.console.Now().Ranks), "there is no such thread")
+	return thread - 1
+}
+
+// moves has ranks move: all, with nil, or that of a thread alone. If that fails, they stand where they did.
+func (s *Server) moves(thread int, alone bool, move func(ranks []int) error) (then func()) {
+	var ranks []int
+	s.console.Rank, s.console.Frame = s.rank(thread), 0
 	if alone {
-		ranks = []int{thread - 1}
+		ranks = []int{s.console.Rank}
 	}
-	return thread - 1, ranks
-}
-
-// goingOn lets ranks go on.
-func (s *Server) goingOn(thread int, alone bool, to string) (then func()) {
-	_, ranks := s.moving(thread, alone)
-	return func() { s.console.Go(ranks, engine.Go{To: to}) }
-}
-
-// goingBack goes back. If that fails, the ranks stand where they did.
-func (s *Server) goingBack(back func() error) (then func()) {
 	return func() {
-		if err := back(); err != nil {
+		if err := move(ranks); err != nil {
 			s.output("stderr", err.Error()+"\n")
 			for rank, r := range s.console.Now().Ranks {
 				if r.State == debug.Held {
@@ -418,11 +388,19 @@ func (s *Server) goingBack(back func() error) (then func()) {
 	}
 }
 
+// goes lets ranks go on.
+func (s *Server) goes(to string) (move func(ranks []int) error) {
+	return func(ranks []int) error {
+		s.console.Go(ranks, engine.Go{To: to})
+		return nil
+	}
+}
+
 // place replaces the breakpoints of a file, or those of a kind.
-func (s *Server) place(by string, list []engine.Breakpoint) []dap.Breakpoint {
+func (s *Server) place(by string, list []engine.Breakpoint, in *dap.Source) []dap.Breakpoint {
 	answers := []dap.Breakpoint{}
 	for i, b := range s.console.SetBreakpoints(by, list) {
-		a := dap.Breakpoint{Line: int(list[i].Line)}
+		a := dap.Breakpoint{Line: int(list[i].Line), Source: in}
 		if b.Err != nil {
 			a.Message = b.Err.Error()
 		} else {
@@ -432,9 +410,6 @@ func (s *Server) place(by string, list []engine.Breakpoint) []dap.Breakpoint {
 	}
 	return answers
 }
-
-// more reports whether a breakpoint wants what none has.
-func more(b dap.SourceBreakpoint) bool { return b.HitCondition != "" || b.LogMessage != "" }
 
 // shown is the name under which positions show a file of the recipe.
 func (s *Server) shown(source dap.Source) string {
@@ -480,61 +455,39 @@ func (s *Server) source(file string) *dap.Source {
 	return src
 }
 
-// A frame's number has its rank and its place among the rank's calls.
-func frameOf(rank, i int) int { return rank<<16 | i + 1 }
-
-func unframe(id int) (rank, i int) { return id >> 16, id&0xffff - 1 }
-
-func (s *Server) stack(rank int) ([]dap.StackFrame, error) {
-	ranks := s.console.Now().Ranks
-	if rank < 0 || rank >= len(ranks) || ranks[rank].State != debug.Held {
-		return nil, exit.Errorf(exit.Usage, "rank %d does not stand still", rank)
-	}
-	frames := []dap.StackFrame{}
-	for i, f := range ranks[rank].Stop.Frames {
-		frames = append(frames, dap.StackFrame{Id: frameOf(rank, i), Name: f.Func, Source: s.source(f.File), Line: int(f.Line), Column: int(f.Col)})
-	}
-	return frames, nil
+// number is by what the editor asks for something.
+func (s *Server) number(of seen) int {
+	s.seen = append(s.seen, of)
+	return len(s.seen)
 }
 
-func (s *Server) reference(rank int, look engine.Look) int {
-	s.values = append(s.values, value{rank, look})
-	return len(s.values)
+// of is what a number stands for, as long as its rank stands there.
+func (s *Server) of(number int) seen {
+	try.FailIf(number < 1 || number > len(s.seen), "there is no such value")
+	of, ranks := s.seen[number-1], s.console.Now().Ranks
+	try.FailIf(of.rank >= len(ranks) || ranks[of.rank].State != debug.Held || ranks[of.rank].Stop != of.at, "the rank has gone on since")
+	return of
 }
 
-// parts is a reference to a value's parts; 0 if it has none.
-func (s *Server) parts(rank int, v engine.DebugValue) int {
+// parts is the number of a value's parts; 0: it has none.
+func (s *Server) parts(rank int, at *engine.Stopped, v engine.DebugValue) int {
 	if v.Of == 0 {
 		return 0
 	}
-	return s.reference(rank, engine.Look{Of: v.Of})
-}
-
-func (s *Server) variables(ctx context.Context, args *dap.VariablesArguments) (_ []dap.Variable, err error) {
-	defer try.Caught(&err)
-	try.FailIf(args.VariablesReference < 1 || args.VariablesReference > len(s.values), "the ranks have gone on since")
-	of := s.values[args.VariablesReference-1]
-	list := []dap.Variable{}
-	for _, v := range try.To(s.console.Look(ctx, of.rank, of.look)) {
-		out := dap.Variable{Name: v.Name, Type: v.Type, Value: v.Text, VariablesReference: s.parts(of.rank, v)}
-		if of.look.Of == 0 {
-			out.EvaluateName = v.Name
-		}
-		list = append(list, out)
-	}
-	return list, nil
+	return s.number(seen{rank, at, engine.Look{Of: v.Of}})
 }
 
 func (s *Server) evaluate(ctx context.Context, args *dap.EvaluateArguments) (body dap.EvaluateResponseBody, err error) {
 	defer try.Caught(&err)
 	c := s.console
-	if args.FrameId != 0 {
-		c.Rank, c.Frame = unframe(args.FrameId)
+	if n := args.FrameId; n > 0 && n <= len(s.seen) {
+		c.Rank, c.Frame = s.seen[n-1].rank, s.seen[n-1].look.Frame
 	}
 	if args.Context == "repl" && debug.Knows(args.Expression) {
 		body.Result = try.To(c.Do(ctx, args.Expression))
 		return body, nil
 	}
+	at := c.Now().Ranks[s.rank(c.Rank+1)].Stop
 	v := try.To(c.Look(ctx, c.Rank, engine.Look{Frame: c.Frame, Expr: args.Expression}))[0]
-	return dap.EvaluateResponseBody{Result: v.Text, Type: v.Type, VariablesReference: s.parts(c.Rank, v)}, nil
+	return dap.EvaluateResponseBody{Result: v.Text, Type: v.Type, VariablesReference: s.parts(c.Rank, at, v)}, nil
 }
