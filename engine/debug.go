@@ -125,6 +125,9 @@ type Stopped struct {
 	Seconds float64 // that the rank has run, without the time in which it stood still
 }
 
+// MetAtMost limits what is kept of the breakpoints on a way.
+const MetAtMost = 10_000
+
 // Met is a breakpoint that a rank has met.
 type Met struct {
 	Moment
@@ -133,6 +136,7 @@ type Met struct {
 	Line      int32
 	Text      string
 	Value     uint64 // digest of a value that has changed
+	First     bool   // it was not seen before
 	NotFinite bool   // it is, or holds, NaN or infinity
 }
 

@@ -47,15 +47,12 @@ func (a *Agent) passes(b *breakpoint, text string) bool {
 	return a.goesOn(engine.Met{Moment: a.now(), Break: b.ID, File: pos.Filename(), Line: pos.Line, Text: text})
 }
 
-// metAtMost limits what is kept of the breakpoints on a way.
-const metAtMost = 10_000
-
 func (a *Agent) goesOn(m engine.Met) bool {
 	if a.going.Meets == engine.Note && (a.going.After == nil || !m.Moment.Before(*a.going.After)) {
-		if len(a.met) == metAtMost && a.going.Last {
-			a.met = append(a.met[:0], a.met[metAtMost/2:]...)
+		if len(a.met) == engine.MetAtMost && a.going.Last {
+			a.met = append(a.met[:0], a.met[engine.MetAtMost/2:]...)
 		}
-		if len(a.met) < metAtMost {
+		if len(a.met) < engine.MetAtMost {
 			a.met = append(a.met, m)
 		}
 	}
@@ -114,9 +111,10 @@ func (a *Agent) compare(b *breakpoint, at place) {
 	if b.known && sum == b.value {
 		return
 	}
+	first := b.value == 0
 	b.known, b.value = true, sum
 	if before.file == nil {
 		before, since = b.where, b.since
 	}
-	a.goesOn(engine.Met{Moment: since, Break: b.ID, File: before.file.name, Line: before.line, Value: sum, NotFinite: !finite(v, 0)})
+	a.goesOn(engine.Met{Moment: since, Break: b.ID, File: before.file.name, Line: before.line, Value: sum, First: first, NotFinite: !finite(v, 0)})
 }

@@ -508,8 +508,8 @@ func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks [
 		met = make([][]engine.Met, len(now))
 		for _, rank := range ranks {
 			met[rank] = at[rank].Stop.Met
-			if w.from.From != (replay.State{}) { // before its first update, a repetition from a checkpoint counts other steps
-				met[rank] = slices.DeleteFunc(met[rank], func(m engine.Met) bool { return m.Updates <= w.from.From.Updates })
+			if w.from.From != (replay.State{}) { // before its first update, a repetition from a checkpoint counts other steps, and what it sees first may be older
+				met[rank] = slices.DeleteFunc(met[rank], func(m engine.Met) bool { return m.Updates <= w.from.From.Updates || which == Last && m.First })
 			}
 			some = some || len(met[rank]) > 0
 		}

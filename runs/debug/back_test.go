@@ -243,6 +243,10 @@ func TestManyChanges(t *testing.T) {
 	s.do("break 5", "continue", "changed n", "go 1")
 	s.at(4)
 	s.want("p i", "11999")
+	s.do("next")
+	s.want("differ n", "same values on all ranks so far, as far as its first 10000 changes tell")
+	s.want("nonfinite n", "always been finite, as far as its first 10000 changes tell")
+	s.want("differ m", "had the same values on all ranks so far")
 	s.finish()
 	s.same()
 }
@@ -363,6 +367,36 @@ func TestNextChange(t *testing.T) {
 	s.want("p step", "4")
 	s.want("continue", "this is the present again: the run itself goes on from here")
 	s.at(20, 20)
+	s.finish()
+	s.same()
+}
+
+// What a repetition from a checkpoint sees first need not have changed there.
+func TestChangedBeforeTheCheckpoint(t *testing.T) {
+	s := launch(t, options(t, strings.Replace(training, "        opt.zero_grad()\n", "        opt.zero_grad()\n        k = 5\n", 1), 1)).start()
+	s.do("break 22 if step == 9", "continue")
+	s.want("changed k", "k got its value on rank 0 at", "recipe.star:19, after update 1 ")
+	s.want("changed total", "total last changed on rank 0 at", "recipe.star:20, after update 10 ")
+	s.do("delete", "break 13 if step == 8", "rcontinue", "delete")
+	s.want("changed next k", "k does not change between here and the present")
+	s.want("changed next total", "total changes next on rank 0 at", "recipe.star:20, after update 9 ")
+	s.finish()
+	s.same()
+}
+
+// Only ranks that belong to a group are waited for in it.
+func TestWaitsOfGroups(t *testing.T) {
+	s := launch(t, options(t, `def main():
+    g = dist.new_group([0, 1])
+    x = tensor.ones(2)
+    if dist.rank() < 2:
+        dist.all_reduce(x, group = g)
+        y = x * 2
+        dist.all_reduce(x, group = g)
+    run.log(x = x.sum().item())
+`, 3)).start()
+	s.do("break 6", "break 8 on 2", "continue", "next 0", "next 0")
+	s.want("waits", "rank 0: waits in ", ", for rank 1\nrank 1: ", "\nrank 2: ")
 	s.finish()
 	s.same()
 }

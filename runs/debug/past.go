@@ -70,7 +70,7 @@ func (c *Console) at(rank int, m engine.Met) string {
 		text += fmt.Sprintf(", after update %d", m.Updates)
 	}
 	c.found = append(c.found, found{rank, map[int]engine.Moment{rank: m.Moment}})
-	return text + fmt.Sprintf(" (go %d)\n%s", len(c.found), c.around(m.File, int(m.Line), 0))
+	return text + fmt.Sprintf(" (go %d)\n%s", len(c.found), c.around(engine.DebugFrame{File: m.File, Line: m.Line}, 0))
 }
 
 // changes searches for changes of a value, and for operations whose results are not finite, by their breakpoints' numbers.
@@ -83,22 +83,33 @@ func (c *Console) changes(ctx context.Context, ranks []int, expr string, which W
 const ofValue, ofOperation = 1, 2
 
 func (c *Console) changed(ctx context.Context, expr string) string {
-	if word, rest, _ := strings.Cut(expr, " "); word == "next" && rest != "" {
-		list := c.changes(ctx, []int{c.Rank}, rest, Next)[c.Rank]
-		if len(list) == 0 {
-			return rest + " does not change between here and the present"
-		}
-		return fmt.Sprintf("%s changes next on rank %d at %s", rest, c.Rank, c.at(c.Rank, list[0]))
+	which, verb := Last, "last changed"
+	if rest, is := strings.CutPrefix(expr, "next "); is {
+		which, verb, expr = Next, "changes next", strings.TrimSpace(rest)
 	}
-	list := c.changes(ctx, []int{c.Rank}, expr, Last)[c.Rank]
-	verb := "last changed"
-	switch len(list) {
-	case 0:
+	list := c.changes(ctx, []int{c.Rank}, expr, which)[c.Rank]
+	if which == Next {
+		now, err := c.value(ctx, c.Rank, c.Frame, expr)
+		list = slices.DeleteFunc(list, func(m engine.Met) bool { return err == nil && m.Value == now.Digest })
+		list = list[:min(len(list), 1)]
+	}
+	switch {
+	case len(list) == 0 && which == Next:
+		return expr + " does not change between here and the present"
+	case len(list) == 0:
 		return expr + " has had no value yet"
-	case 1:
+	case list[len(list)-1].First && which == Last:
 		verb = "got its value"
 	}
 	return fmt.Sprintf("%s %s on rank %d at %s", expr, verb, c.Rank, c.at(c.Rank, list[len(list)-1]))
+}
+
+// asFar says so if there may have been more breakpoints on the way.
+func asFar(list []engine.Met) string {
+	if len(list) < engine.MetAtMost {
+		return ""
+	}
+	return fmt.Sprintf(", as far as its first %d changes tell", len(list))
 }
 
 func (c *Console) notFinite(ctx context.Context, expr string) string {
@@ -115,7 +126,7 @@ func (c *Console) notFinite(ctx context.Context, expr string) string {
 	list := c.changes(ctx, []int{c.Rank}, expr, First, operations)[c.Rank]
 	i := slices.IndexFunc(list, func(m engine.Met) bool { return m.Break == ofValue && m.NotFinite })
 	if i < 0 {
-		return expr + " has always been finite"
+		return expr + " has always been finite" + asFar(list)
 	}
 	text := fmt.Sprintf("%s was not finite first on rank %d at %s", expr, c.Rank, c.at(c.Rank, list[i]))
 	for _, m := range list[:i] { // the first operation of the statement
@@ -143,7 +154,7 @@ func (c *Console) differ(ctx context.Context, expr string) string {
 		to := map[int]engine.Moment{}
 		for _, rank := range ranks {
 			if i >= len(all[rank]) {
-				return expr + " has had the same values on all ranks so far"
+				return expr + " has had the same values on all ranks so far" + asFar(all[rank])
 			}
 			to[rank] = all[rank][i].Moment
 		}
