@@ -11,7 +11,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"drun/collective"
 	"drun/engine"
+	"drun/internal/queue"
 	"drun/starlib"
 	"drun/starlib/lang"
 	"drun/tensor"
@@ -43,10 +43,7 @@ type Agent struct {
 
 	// Wanted is set while the debugger has asked for something that the rank has not done yet.
 	Wanted atomic.Bool
-	mu     sync.Mutex
-	asked  []*engine.Debug
-	wake   chan struct{}
-	ended  bool
+	asked  *queue.Queue[[]*engine.Debug]
 
 	// The rest belongs to the recipe's goroutine.
 	breaks   []*breakpoint
@@ -106,7 +103,7 @@ type file struct {
 
 // New makes the agent of a rank. ctx ends when the run is aborted; send passes on what the agent tells the debugger.
 func New(ctx context.Context, send func(*engine.Debugged) error) *Agent {
-	return &Agent{ctx: ctx, send: send, wake: make(chan struct{}, 1), files: map[string]*file{}}
+	return &Agent{ctx: ctx, send: send, asked: queue.New[[]*engine.Debug](queue.Limits{}), files: map[string]*file{}}
 }
 
 // Begin is called on the recipe's goroutine before its thread executes anything.
@@ -120,24 +117,9 @@ func (a *Agent) Begin(r Recipe) {
 
 // Returned is called when main has returned. The rank may wait for others to come to their end.
 func (a *Agent) Returned() {
-	if a.End(); a.attended {
+	if a.attended {
 		_ = a.send(&engine.Debugged{Ended: true})
 	}
-}
-
-// End is called when the recipe's thread has ended.
-func (a *Agent) End() {
-	a.mu.Lock()
-	asked := a.asked
-	a.asked, a.ended = nil, true
-	a.mu.Unlock()
-	for _, m := range asked {
-		a.over(m)
-	}
-}
-
-func (a *Agent) over(m *engine.Debug) {
-	_ = a.send(&engine.Debugged{ID: m.ID, Error: "the rank has come to the end of the recipe"})
 }
 
 // Deliver takes what the debugger asks for. It may be called from any goroutine.
@@ -149,31 +131,15 @@ func (a *Agent) Deliver(m *engine.Debug) {
 	case m.Leave:
 		collective.Stand(false)
 	}
-	a.mu.Lock()
-	ended := a.ended
-	if !ended {
-		a.asked = append(a.asked, m)
-		a.Wanted.Store(true)
-	}
-	a.mu.Unlock()
-	if ended {
-		a.over(m)
-		return
-	}
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	a.asked.Add(1, func(all *[]*engine.Debug) { *all = append(*all, m) })
+	a.Wanted.Store(true)
 }
 
 // serve does what was asked for.
 func (a *Agent) serve() {
-	a.mu.Lock()
-	asked := a.asked
-	a.asked = nil
 	a.Wanted.Store(false)
-	a.mu.Unlock()
-	for _, m := range asked {
+	all, _, _ := a.asked.Take()
+	for _, m := range all {
 		answer := a.obey(m)
 		answer.ID = m.ID
 		_ = a.send(answer)
@@ -315,23 +281,11 @@ func (a *Agent) follow() {
 			}
 		}
 	}
-	switch a.going.To {
-	case engine.ToBreak:
-		return
-	case engine.Over:
-		if depth > a.depth {
-			return
-		}
-	case engine.Out:
-		if depth >= a.depth {
-			return
-		}
-	case engine.ToMain:
-		if a.Rank.Stage != starlib.Running {
-			return
-		}
+	switch to := a.going.To; {
+	case to == engine.ToBreak, to == engine.Over && depth > a.depth, to == engine.Out && depth >= a.depth, to == engine.ToMain && a.Rank.Stage != starlib.Running:
+	default:
+		a.stop(engine.Stopped{Why: engine.AtStep})
 	}
-	a.stop(engine.Stopped{Why: engine.AtStep})
 }
 
 // statement gives the statement at which the thread is, and whether it begins here. A statement is seen once its first
@@ -403,13 +357,9 @@ func (a *Agent) stop(s engine.Stopped) {
 	since := time.Now()
 	a.tell(s)
 	a.going, a.due, a.waits, a.still = engine.Go{}, nil, false, true
-	for a.still && a.ctx.Err() == nil {
-		a.serve()
-		if !a.still {
-			break
-		}
+	for a.serve(); a.still && a.ctx.Err() == nil; a.serve() {
 		select {
-		case <-a.wake:
+		case <-a.asked.Ready():
 		case <-a.ctx.Done():
 		}
 	}

@@ -2,7 +2,6 @@ package debug
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -101,10 +100,7 @@ const evaluationSteps = 1_000_000
 // evaluate evaluates an expression in a frame, at a depth of the thread's stack. The recipe's thread does not notice.
 func (a *Agent) evaluate(e *lang.Expression, depth int) (v starlark.Value, err error) {
 	fr := a.Thread.DebugFrame(depth)
-	fn, ok := fr.Callable().(*starlark.Function)
-	if !ok {
-		return nil, errors.New("the call is over")
-	}
+	fn := fr.Callable().(*starlark.Function)
 	own := locals(fr, fn)
 	lookup := func(name string) starlark.Value {
 		if i := slices.IndexFunc(own, func(n named) bool { return n.name == name }); i >= 0 {
@@ -148,10 +144,9 @@ func (a *Agent) look(l *engine.Look) (_ []engine.DebugValue, err error) {
 		}
 		return a.shown(list), nil
 	}
-	try.FailIf(l.Frame < 0 || l.Frame >= len(a.frames) || a.frames[l.Frame] >= a.Thread.CallStackDepth(), "there is no such call")
+	try.FailIf(l.Frame < 0 || l.Frame >= len(a.frames), "there is no such call")
 	fr := a.Thread.DebugFrame(a.frames[l.Frame])
-	fn, ok := fr.Callable().(*starlark.Function)
-	try.FailIf(!ok, "the call is over")
+	fn := fr.Callable().(*starlark.Function)
 	switch l.Scope {
 	case engine.Locals:
 		return a.shown(locals(fr, fn)), nil
@@ -268,7 +263,7 @@ func summary(t *tensor.Tensor) string {
 	if err != nil {
 		return "(" + err.Error() + ")"
 	}
-	least, most := math.NaN(), math.NaN()
+	least, most := math.Inf(1), math.Inf(-1)
 	nan, inf := 0, 0
 	var first []string
 	for i := range t.Len() {
@@ -279,19 +274,14 @@ func summary(t *tensor.Tensor) string {
 		case i == firstElements:
 			first = append(first, "…")
 		}
-		if math.IsNaN(x) {
+		switch {
+		case math.IsNaN(x):
 			nan++
 			continue
-		}
-		if math.IsInf(x, 0) {
+		case math.IsInf(x, 0):
 			inf++
 		}
-		if !(least <= x) {
-			least = x
-		}
-		if !(most >= x) {
-			most = x
-		}
+		least, most = min(least, x), max(most, x)
 	}
 	text := "[" + strings.Join(first, " ") + "]"
 	if nan < t.Len() {

@@ -63,7 +63,6 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	w.thread = thread
 	w.mu.Unlock()
 	w.debug.Begin(debug.Recipe{Thread: thread, Rank: rank, Tensors: u.Tensors, Env: u.Env, Source: w.bundle().Text, Marks: w.job.Marks, Entry: w.job.Debug})
-	defer w.debug.End()
 	if err := cmp.Or(w.doubt(), context.Cause(w.ctx)); err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // Package queue collects what many goroutines produce into batches for the one that
 // writes or sends it. Adding never waits; a producer that can wait calls Wait. It is
-// used by the history's writer, the links between nodes and a worker's recorder.
+// used by the history's writer, the links between nodes, a worker's recorder and its debugger.
 package queue
 
 import (

@@ -9,6 +9,7 @@ import (
 
 	"drun/engine"
 	"drun/history"
+	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -109,16 +110,7 @@ func (c *Console) help(context.Context, string) string {
 func refuse(format string, args ...any) { try.Ok(exit.Errorf(exit.Usage, format, args...)) }
 
 // stop is where the current rank stands.
-func (c *Console) stop() *engine.Stopped {
-	ranks := c.Now().Ranks
-	if c.Rank >= len(ranks) {
-		refuse("there is no rank %d", c.Rank)
-	}
-	if ranks[c.Rank].State != Held {
-		refuse("rank %d does not stand still: pause stops it", c.Rank)
-	}
-	return ranks[c.Rank].Stop
-}
+func (c *Console) stop() *engine.Stopped { return try.To(c.Stands(c.Rank)) }
 
 func (c *Console) frame() engine.DebugFrame {
 	frames := c.stop().Frames
@@ -168,21 +160,8 @@ func doing(rank int, r Rank) string {
 }
 
 func (c *Console) where(context.Context, string) string {
-	var lines []string
 	v := c.Now()
-	for rank, r := range v.Ranks {
-		mark := "  "
-		if rank == c.Rank {
-			mark = "* "
-		}
-		lines = append(lines, mark+doing(rank, r))
-	}
-	switch {
-	case v.Over:
-		lines = append(lines, v.ended())
-	case v.Past:
-		lines = append(lines, inThePast)
-	}
+	lines := c.states(v)
 	if c.Rank < len(v.Ranks) && v.Ranks[c.Rank].State == Held {
 		for i, f := range v.Ranks[c.Rank].Stop.Frames {
 			mark := "    "
@@ -193,6 +172,23 @@ func (c *Console) where(context.Context, string) string {
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// states says what the run and its ranks do.
+func (c *Console) states(v View) (lines []string) {
+	switch {
+	case v.Over:
+		lines = append(lines, strings.TrimSuffix("the run has ended: "+v.Why, ": "))
+	case v.Past:
+		lines = append(lines, "in the past: the run itself stands still, later")
+	case c.past:
+		lines = append(lines, "this is the present again: the run itself goes on from here")
+	}
+	c.past = v.Past
+	for rank, r := range v.Ranks {
+		lines = append(lines, doing(rank, r))
+	}
+	return lines
 }
 
 func (c *Console) setRank(_ context.Context, args string) string {
@@ -215,13 +211,12 @@ func (c *Console) setFrame(n int) string {
 }
 
 func (c *Console) list(context.Context, string) string {
-	f := c.frame()
-	return c.around(f.File, int(f.Line), 5)
+	return c.around(c.frame(), 5)
 }
 
-// around shows lines of a file around one, which is marked.
-func (c *Console) around(file string, line, lines int) string {
-	src := strings.Split(string(c.Bundle.Text(file)), "\n")
+// around shows a frame's line, which is marked, with lines around it.
+func (c *Console) around(f engine.DebugFrame, lines int) string {
+	src, line := strings.Split(string(c.Bundle.Text(f.File)), "\n"), int(f.Line)
 	var out []string
 	for n := max(1, line-lines); n <= min(len(src), line+lines); n++ {
 		mark := "  "
@@ -267,27 +262,13 @@ func going(to string) func(*Console, context.Context, string) string {
 	}
 }
 
-const inThePast = "in the past: the run itself stands still, later"
-
-func (v View) ended() string { return strings.TrimSuffix("the run has ended: "+v.Why, ": ") }
-
 // here says where the ranks are, and shows the current one's line.
 func (c *Console) here() string {
 	c.Frame = 0
 	v := c.Now()
+	lines := c.states(v)
 	if v.Over {
-		return v.ended()
-	}
-	var lines []string
-	switch {
-	case v.Past:
-		lines = append(lines, inThePast)
-	case c.past:
-		lines = append(lines, "this is the present again: the run itself goes on from here")
-	}
-	c.past = v.Past
-	for rank, r := range v.Ranks {
-		lines = append(lines, doing(rank, r))
+		return lines[0]
 	}
 	if c.Rank = min(c.Rank, len(v.Ranks)-1); v.Ranks[c.Rank].State != Held {
 		if other := slices.IndexFunc(v.Ranks, func(r Rank) bool { return r.State == Held }); other >= 0 {
@@ -296,7 +277,7 @@ func (c *Console) here() string {
 		}
 	}
 	if r := v.Ranks[c.Rank]; r.State == Held && len(r.Stop.Frames) > 0 {
-		lines = append(lines, c.around(r.Stop.Frames[0].File, int(r.Stop.Frames[0].Line), 0))
+		lines = append(lines, c.around(r.Stop.Frames[0], 0))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -324,11 +305,7 @@ func (c *Console) waits(ctx context.Context, _ string) string {
 			text = fmt.Sprintf("rank %d: waits in %s at %s", r.Rank, r.Call, r.Position)
 			var missing []string
 			for _, other := range s.Ranks {
-				reached := other.Rank == r.Rank || r.Number == 0 || other.Group == r.Group && other.Number >= r.Number
-				for _, p := range other.Recent {
-					reached = reached || p.Group == r.Group && p.Number >= r.Number
-				}
-				if !reached {
+				if other.Rank != r.Rank && !reached(other, r.Group, r.Number) {
 					missing = append(missing, strconv.Itoa(other.Rank))
 				}
 			}
@@ -339,4 +316,16 @@ func (c *Console) waits(ctx context.Context, _ string) string {
 		lines = append(lines, text)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// reached reports whether a rank has come to a collective of a group, as far as its latest calls tell, or does not belong to it.
+func reached(r records.RankState, group uint32, number uint64) bool {
+	belongs := group == 0
+	for _, p := range append(r.Recent, records.PastCall{Group: r.Group, Number: r.Number}) {
+		if p.Group == group && p.Number >= number {
+			return true
+		}
+		belongs = belongs || p.Group == group
+	}
+	return !belongs
 }

@@ -21,6 +21,7 @@ import (
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/replay"
 	"drun/starlib/lang"
@@ -119,14 +120,13 @@ func (s *Session) launch(ctx context.Context, o run.Options) (*world, error) {
 		w.result, w.refused = run.Run(o)
 		theirs.Close()
 		heard.Wait()
-		switch {
-		case w.refused != nil:
-			s.change(func() { w.finish(w.refused.Error()) })
-		case w.result.Failure != nil:
-			s.change(func() { w.finish(w.result.Failure.Text(w.result.Ranks)) })
-		default:
-			s.change(func() { w.finish("") })
+		why := ""
+		if w.refused != nil {
+			why = w.refused.Error()
+		} else if w.result.Failure != nil {
+			why = w.result.Failure.Text(w.result.Ranks)
 		}
+		s.change(func() { w.finish(why) })
 		close(w.ran)
 	}()
 	if s.await(ctx, w.quiet) != nil {
@@ -434,9 +434,45 @@ const together = 300 * time.Millisecond
 // circling is how long ranks may be apart in finding that they wait for each other.
 const circling = 2 * time.Second
 
+// Stands is where a rank stands still.
+func (s *Session) Stands(rank int) (*engine.Stopped, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown().stands(rank)
+}
+
 // Look asks a rank for values. Their texts can be shown as they are.
-func (s *Session) Look(ctx context.Context, rank int, l engine.Look) ([]engine.DebugValue, error) {
-	return s.shown().look(ctx, rank, l)
+func (s *Session) Look(ctx context.Context, rank int, l engine.Look) (_ []engine.DebugValue, err error) {
+	var w *world
+	var stop *engine.Stopped
+	s.change(func() {
+		w = s.shown()
+		if stop, err = w.stands(rank); err == nil {
+			w.tell(rank, &engine.Debug{Look: &l})
+			w.asked, w.answer = w.sent, nil
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var answer *engine.Debugged
+	err = s.await(ctx, func() bool {
+		answer = w.answer
+		is, _ := w.stands(rank)
+		return answer != nil || is != stop
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("rank %d did not answer: %w", rank, err)
+	case answer == nil:
+		return nil, exit.Errorf(exit.Usage, "rank %d has ended", rank)
+	case answer.Error != "":
+		return nil, exit.Errorf(exit.Usage, "%s", answer.Error)
+	}
+	for i := range answer.Values {
+		answer.Values[i].Text = terminal.Escape(answer.Values[i].Text)
+	}
+	return answer.Values, nil
 }
 
 // Ended waits until the run has ended and is recorded, and returns how it ended; nil for a run of another process.

@@ -17,10 +17,12 @@ func (c *Console) print(ctx context.Context, expr string) string {
 	return try.To(c.value(ctx, c.Rank, c.Frame, expr)).Text
 }
 
-func (c *Console) value(ctx context.Context, rank, frame int, expr string) (_ engine.DebugValue, err error) {
-	defer try.Caught(&err)
-	try.Ok(c.checkExpression(expr, nil))
-	return try.To(c.Look(ctx, rank, engine.Look{Frame: frame, Expr: expr}))[0], nil
+func (c *Console) value(ctx context.Context, rank, frame int, expr string) (v engine.DebugValue, err error) {
+	list, err := c.Look(ctx, rank, engine.Look{Frame: frame, Expr: expr})
+	if err == nil {
+		v = list[0]
+	}
+	return v, err
 }
 
 func scope(name string) func(*Console, context.Context, string) string {
@@ -45,14 +47,18 @@ func (c *Console) across(ctx context.Context, expr string) string {
 			lines = append(lines, fmt.Sprintf("rank %d: does not stand still", rank))
 			continue
 		}
-		at := max(0, slices.IndexFunc(r.Stop.Frames, func(f engine.DebugFrame) bool { return f.Func == frame.Func && f.At == frame.At }))
+		at, who := slices.IndexFunc(r.Stop.Frames, func(f engine.DebugFrame) bool { return f.Func == frame.Func && f.At == frame.At }), fmt.Sprintf("rank %d", rank)
+		if at < 0 && len(r.Stop.Frames) > 0 {
+			who += ", in " + r.Stop.Frames[0].Func
+		}
+		at = max(at, 0)
 		v, err := c.value(ctx, rank, at, expr)
 		if err != nil {
-			lines = append(lines, fmt.Sprintf("rank %d: %v", rank, err))
+			lines = append(lines, fmt.Sprintf("%s: %v", who, err))
 			continue
 		}
 		all = append(all, seen{rank, at, v})
-		lines = append(lines, fmt.Sprintf("rank %d: %s", rank, v.Text))
+		lines = append(lines, fmt.Sprintf("%s: %s", who, v.Text))
 	}
 	if len(all) > 0 {
 		text := "they are equal"

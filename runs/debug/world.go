@@ -4,8 +4,6 @@
 package debug
 
 import (
-	"context"
-	"fmt"
 	"net"
 	"slices"
 
@@ -14,7 +12,6 @@ import (
 	"drun/engine/run"
 	"drun/internal/exit"
 	"drun/internal/scratch"
-	"drun/internal/terminal"
 	"drun/runs/replay"
 )
 
@@ -47,13 +44,14 @@ type world struct {
 	said   string         // how long it takes
 	upTo   int64          // the update after which it stands, if it was prepared
 
-	link    *cluster.Conn[engine.Debugging, engine.Debugging] // to the process that leads it
-	ranks   []Rank
-	next    uint64 // number of a question
-	answers map[uint64]*engine.Debugged
-	held    bool // the ranks were told that some of them stand still
-	over    bool
-	why     string // it failed
+	link   *cluster.Conn[engine.Debugging, engine.Debugging] // to the process that leads it
+	ranks  []Rank
+	sent   uint64           // number of the latest message
+	asked  uint64           // of the latest question
+	answer *engine.Debugged // to it
+	held   bool             // the ranks were told that some of them stand still
+	over   bool
+	why    string // it failed
 
 	end func()        // ends the run, or leaves it
 	ran chan struct{} // closed when it has ended, and what it left is written
@@ -63,7 +61,7 @@ type world struct {
 }
 
 func (s *Session) newWorld(conn net.Conn) *world {
-	return &world{s: s, link: cluster.Debugger(conn), answers: map[uint64]*engine.Debugged{}, ran: make(chan struct{})}
+	return &world{s: s, link: cluster.Debugger(conn), ran: make(chan struct{})}
 }
 
 // listen takes what the world tells, until its end. It is called without the lock.
@@ -101,8 +99,8 @@ func (w *world) heard(m *engine.Debugging) {
 		case d.Waits && r.State == Executes:
 			r.State = Waits
 		}
-		if _, asked := w.answers[d.ID]; asked {
-			w.answers[d.ID] = d
+		if d.ID == w.asked {
+			w.answer = d
 		}
 	}
 	w.hold()
@@ -132,14 +130,13 @@ func (w *world) hold() {
 	}
 }
 
-// tell sends a rank something, and returns its number.
-func (w *world) tell(rank int, m *engine.Debug) uint64 {
-	w.next++
-	m.ID = w.next
+// tell sends a rank something.
+func (w *world) tell(rank int, m *engine.Debug) {
+	w.sent++
+	m.ID = w.sent
 	if !w.over && w.ranks[rank].State != Ended {
 		w.link.Send(&engine.Debugging{Rank: rank, Debug: m}) // listen notices that the other end is gone
 	}
-	return m.ID
 }
 
 func (w *world) tellBreaks() {
@@ -170,44 +167,15 @@ func (w *world) send(to moments, breaks []engine.Breakpoint, how engine.Go) {
 	})
 }
 
-// look asks a rank for values. It is called without the lock.
-func (w *world) look(ctx context.Context, rank int, l engine.Look) ([]engine.DebugValue, error) {
-	var id uint64
-	problem := ""
-	w.s.change(func() {
-		switch {
-		case rank < 0 || rank >= len(w.ranks):
-			problem = fmt.Sprintf("there is no rank %d", rank)
-		case w.over:
-			problem = "the run is over"
-		case w.ranks[rank].State != Held:
-			problem = fmt.Sprintf("rank %d does not stand still: pause it first", rank)
-		default:
-			id = w.tell(rank, &engine.Debug{Look: &l})
-			w.answers[id] = nil
-		}
-	})
-	if problem != "" {
-		return nil, exit.Errorf(exit.Usage, "%s", problem)
-	}
-	var answer *engine.Debugged
-	err := w.s.await(ctx, func() bool {
-		answer = w.answers[id]
-		return answer != nil || w.over || w.ranks[rank].State == Ended
-	})
-	w.s.change(func() { delete(w.answers, id) })
+// stands is where a rank stands still.
+func (w *world) stands(rank int) (*engine.Stopped, error) {
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("rank %d did not answer: %w", rank, err)
-	case answer == nil:
-		return nil, exit.Errorf(exit.Usage, "rank %d has ended", rank)
-	case answer.Error != "":
-		return nil, exit.Errorf(exit.Usage, "%s", answer.Error)
+	case rank < 0 || rank >= len(w.ranks):
+		return nil, exit.Errorf(exit.Usage, "there is no rank %d", rank)
+	case w.over || w.ranks[rank].State != Held:
+		return nil, exit.Errorf(exit.Usage, "rank %d does not stand still: pause stops it", rank)
 	}
-	for i := range answer.Values {
-		answer.Values[i].Text = terminal.Escape(answer.Values[i].Text)
-	}
-	return answer.Values, nil
+	return w.ranks[rank].Stop, nil
 }
 
 // at is where a rank is. It is called without the lock.

@@ -1,9 +1,9 @@
 package lang
 
 import (
+	"cmp"
 	"math"
 	"slices"
-	"sort"
 
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
@@ -97,25 +97,13 @@ func variable(e syntax.Expr) bool { return !constant(e) }
 
 // Lines says at which statements of a file a thread can be stopped.
 type Lines struct {
-	first  []int32  // by line: the first line of the statement that it belongs to, 0 without one
-	starts []int32  // the first lines, ascending
-	Names  []string // all that occur in the file
+	first []int32  // by line: the first line of the statement that it belongs to, 0 without one
+	Names []string // all that occur in the file
 }
 
 // Lines lists the lines of the file's statements. marks says whether it is compiled with Marks.
 func (f *File) Lines(marks bool) *Lines {
 	l := &Lines{}
-	add := func(from, to syntax.Position) {
-		for len(l.first) <= int(to.Line) {
-			l.first = append(l.first, 0)
-		}
-		for line := from.Line; line <= to.Line; line++ {
-			if l.first[line] == 0 {
-				l.first[line] = from.Line
-			}
-		}
-		l.starts = append(l.starts, from.Line)
-	}
 	syntax.Walk(f.Syntax, func(n syntax.Node) bool {
 		if id, ok := n.(*syntax.Ident); ok && !slices.Contains(l.Names, id.Name) {
 			l.Names = append(l.Names, id.Name)
@@ -140,12 +128,15 @@ func (f *File) Lines(marks bool) *Lines {
 			}
 			return false // it has been carried out by the time it is seen
 		}
-		if !literal(stmt) && (marks || !silent(stmt)) {
-			add(start, end)
+		if literal(stmt) || !marks && silent(stmt) {
+			return true
+		}
+		l.first = append(l.first, make([]int32, max(0, int(end.Line)+1-len(l.first)))...)
+		for line := start.Line; line <= end.Line; line++ {
+			l.first[line] = cmp.Or(l.first[line], start.Line)
 		}
 		return true
 	})
-	slices.Sort(l.starts)
 	return l
 }
 
@@ -167,13 +158,9 @@ func (l *Lines) Statement(line int32) int32 {
 }
 
 // Near is the first line of the statement at a line or, where none is, of the next one; 0 after the last.
-func (l *Lines) Near(line int32) int32 {
-	if at := l.Statement(line); at != 0 {
-		return at
+func (l *Lines) Near(line int32) (at int32) {
+	for ; at == 0 && int(line) < len(l.first); line++ {
+		at = l.Statement(line)
 	}
-	i := sort.Search(len(l.starts), func(i int) bool { return l.starts[i] >= line })
-	if i == len(l.starts) {
-		return 0
-	}
-	return l.starts[i]
+	return at
 }

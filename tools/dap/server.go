@@ -231,12 +231,9 @@ func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func
 	case *dap.StackTraceRequest:
 		frames := []dap.StackFrame{}
 		rank := s.rank(m.Arguments.ThreadId)
-		r := c.Now().Ranks[rank]
-		if r.State != debug.Held {
-			return nil, nil, exit.Errorf(exit.Usage, "rank %d does not stand still", rank)
-		}
-		for i, f := range r.Stop.Frames {
-			id := s.number(seen{rank, r.Stop, engine.Look{Frame: i}})
+		at := try.To(c.Stands(rank))
+		for i, f := range at.Frames {
+			id := s.number(seen{rank, at, engine.Look{Frame: i}})
 			frames = append(frames, dap.StackFrame{Id: id, Name: f.Func, Source: s.source(f.File), Line: int(f.Line), Column: int(f.Col)})
 		}
 		return dap.StackTraceResponseBody{StackFrames: frames, TotalFrames: len(frames)}, nil, nil
@@ -464,8 +461,9 @@ func (s *Server) number(of seen) int {
 // of is what a number stands for, as long as its rank stands there.
 func (s *Server) of(number int) seen {
 	try.FailIf(number < 1 || number > len(s.seen), "there is no such value")
-	of, ranks := s.seen[number-1], s.console.Now().Ranks
-	try.FailIf(of.rank >= len(ranks) || ranks[of.rank].State != debug.Held || ranks[of.rank].Stop != of.at, "the rank has gone on since")
+	of := s.seen[number-1]
+	at, _ := s.console.Stands(of.rank)
+	try.FailIf(at != of.at, "the rank has gone on since")
 	return of
 }
 
@@ -487,7 +485,7 @@ func (s *Server) evaluate(ctx context.Context, args *dap.EvaluateArguments) (bod
 		body.Result = try.To(c.Do(ctx, args.Expression))
 		return body, nil
 	}
-	at := c.Now().Ranks[s.rank(c.Rank+1)].Stop
+	at := try.To(c.Stands(c.Rank))
 	v := try.To(c.Look(ctx, c.Rank, engine.Look{Frame: c.Frame, Expr: args.Expression}))[0]
 	return dap.EvaluateResponseBody{Result: v.Text, Type: v.Type, VariablesReference: s.parts(c.Rank, at, v)}, nil
 }
