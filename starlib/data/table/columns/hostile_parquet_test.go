@@ -2,13 +2,71 @@ package columns
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	"github.com/parquet-go/parquet-go/format"
+
+	"drun/starlib/data/table"
 )
+
+// withFooter returns a file with another footer.
+func withFooter(t *testing.T, b []byte, change func(*format.FileMetaData)) []byte {
+	t.Helper()
+	body := b[:len(b)-8]
+	at := len(body) - int(binary.LittleEndian.Uint32(b[len(b)-8:]))
+	var footer format.FileMetaData
+	if err := thrift.Unmarshal(new(thrift.CompactProtocol), body[at:], &footer); err != nil {
+		t.Fatal(err)
+	}
+	change(&footer)
+	packed, err := thrift.Marshal(new(thrift.CompactProtocol), &footer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.LittleEndian.AppendUint32(append(bytes.Clone(body[:at]), packed...), uint32(len(packed))), "PAR1"...)
+}
+
+// A footer that says something else than the data is an error, also for the fields of a struct.
+func TestFootersThatLie(t *testing.T) {
+	_, honest := testFile(t, "snappy.parquet")
+	for _, c := range []struct {
+		column string
+		change func(group *format.RowGroup)
+		want   string
+	}{
+		{"whole", func(g *format.RowGroup) { g.NumRows-- }, `row group 0, column "whole": it has more values than the `},
+		{"struct", func(g *format.RowGroup) { g.NumRows-- }, `row group 0, column "struct": it has more values than the `},
+		{"whole", func(g *format.RowGroup) { g.NumRows++ }, `, column "whole": it has fewer values than rows`},
+		{"nested", func(g *format.RowGroup) { g.NumRows++ }, `, column "nested": it has fewer values than rows`},
+		{"struct", func(g *format.RowGroup) { eachChunk(g, func(c *format.ColumnChunk) { c.FilePath = "other.parquet" }) },
+			`row group 0, column "struct.a": its data is in another file, which is not supported`},
+		{"struct", func(g *format.RowGroup) {
+			eachChunk(g, func(c *format.ColumnChunk) { c.MetaData.TotalCompressedSize = -1 })
+		}, `row group 0, column "struct": `},
+	} {
+		lie := withFooter(t, honest, func(f *format.FileMetaData) { c.change(&f.RowGroups[0]) })
+		r, err := openBytes("parquet", lie, []string{c.column})
+		if err == nil {
+			_, err = table.ReadColumns(r, 0)
+			r.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("column %s: %v\nwant %s", c.column, err, c.want)
+		}
+	}
+}
+
+func eachChunk(g *format.RowGroup, change func(*format.ColumnChunk)) {
+	for i := range g.Columns {
+		change(&g.Columns[i])
+	}
+}
 
 // Values of one length for which the page has not the bytes are an error: the footer says that they are 128 times as long.
 func TestFixedBombs(t *testing.T) {

@@ -2,13 +2,11 @@ package columns
 
 import (
 	"bytes"
-	"encoding/binary"
 	"strings"
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/deprecated"
-	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 
 	"drun/starlib/data/table"
@@ -47,22 +45,13 @@ func TestConvertedTypes(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		body := b.Bytes()[:b.Len()-8]
-		at := len(body) - int(binary.LittleEndian.Uint32(b.Bytes()[b.Len()-8:]))
-		var footer format.FileMetaData
-		if err := thrift.Unmarshal(new(thrift.CompactProtocol), body[at:], &footer); err != nil {
-			t.Fatal(err)
-		}
-		e := &footer.Schema[1]
-		e.LogicalType = format.LogicalType{}
-		e.ConvertedType.Set(c.as)
-		e.Scale.Set(2)
-		e.Precision.Set(9)
-		packed, err := thrift.Marshal(new(thrift.CompactProtocol), &footer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		old := append(binary.LittleEndian.AppendUint32(append(body[:at:at], packed...), uint32(len(packed))), "PAR1"...)
+		old := withFooter(t, b.Bytes(), func(footer *format.FileMetaData) {
+			e := &footer.Schema[1]
+			e.LogicalType = format.LogicalType{}
+			e.ConvertedType.Set(c.as)
+			e.Scale.Set(2)
+			e.Precision.Set(9)
+		})
 		r, err := openBytes("parquet", old, []string{})
 		if err != nil {
 			t.Fatalf("%v: %v", c.as, err)
