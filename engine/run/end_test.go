@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"drun/engine"
+	"drun/engine/cluster"
 	"drun/internal/exit"
 	"drun/internal/testlimit"
 )
@@ -39,20 +39,19 @@ func TestSignalAtTheEndOfAWait(t *testing.T) {
 // A debugger that comes when the run no longer listens, or whose coming was not seen any more, does not wait for ever.
 func TestDebuggerAtTheEnd(t *testing.T) {
 	c := &coordinator{events: events{make(chan event, 1), make(chan struct{})}}
-	come := func() *engine.Channel {
+	come := func() *debugger {
 		theirs, ours := net.Pipe()
 		t.Cleanup(func() { theirs.Close() })
 		if err := theirs.SetDeadline(time.Now().Add(testlimit.Time(10 * time.Second))); err != nil {
 			t.Fatal(err)
 		}
 		c.come(ours)
-		return engine.ChannelOver(theirs)
+		return cluster.Debugger(theirs)
 	}
 	seen := come()
 	close(c.over)
-	for _, d := range []*engine.Channel{seen, come(), come()} {
-		var m engine.Debugging
-		if err := d.Receive(&m); err != nil || m.Over == nil || *m.Over != "the run has ended" {
+	for _, d := range []*debugger{seen, come(), come()} {
+		if m, err := d.Receive(); err != nil || m.Over == nil || *m.Over != "the run has ended" {
 			t.Errorf("%+v, %v", m, err)
 		}
 	}
