@@ -122,6 +122,7 @@ type Stopped struct {
 	Back    *Moment `cbor:",omitempty"` // of the previous statement of this function or its callers; nil: it was not seen
 	Frames  []DebugFrame
 	Met     []Met   `cbor:",omitempty"` // the breakpoints on the way, see Note
+	Calls   int64   // of all ranks together that the rank has begun: between two, ranks that run alike come to the same statements
 	Seconds float64 // that the rank has run, without the time in which it stood still
 }
 
@@ -136,6 +137,7 @@ type Met struct {
 	Line      int32
 	Text      string
 	Value     uint64 // digest of a value that has changed
+	Calls     int64  // see Stopped
 	First     bool   // it was not seen before
 	NotFinite bool   // it is, or holds, NaN or infinity
 }

@@ -67,6 +67,7 @@ type Agent struct {
 	locals  uint64
 	here    []frame // outermost first
 	follows bool    // here is up to date
+	calls   int64   // see engine.Stopped
 
 	watched   bool           // the tensors tell of their operations
 	given     bool           // a value that is not finite was told of since the latest update
@@ -372,7 +373,7 @@ func (a *Agent) stop(s engine.Stopped) {
 // tell says that the thread stands still.
 func (a *Agent) tell(s engine.Stopped) {
 	a.parts = nil
-	s.Moment, s.Met, a.met = a.now(), a.met, nil
+	s.Moment, s.Calls, s.Met, a.met = a.now(), a.calls, a.met, nil
 	s.Seconds = (time.Since(a.began) - a.held).Seconds()
 	s.Frames = a.stack()
 	if a.follows {
@@ -383,6 +384,9 @@ func (a *Agent) tell(s engine.Stopped) {
 
 // Starts is called before each of the rank's calls of other ranks.
 func (a *Agent) Starts(c *collective.Call) {
+	if c.Kind != collective.Send && c.Kind != collective.Recv {
+		a.calls++
+	}
 	for _, b := range a.breaks {
 		if b.Collective == "*" || b.Collective != "" && (b.Collective == c.Kind.String() || "dist."+b.Collective == c.Builtin || b.Collective == c.Builtin) {
 			a.meet(b, "before "+describe(c))

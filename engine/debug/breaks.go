@@ -116,5 +116,5 @@ func (a *Agent) compare(b *breakpoint, at place) {
 	if before.file == nil {
 		before, since = b.where, b.since
 	}
-	a.goesOn(engine.Met{Moment: since, Break: b.ID, File: before.file.name, Line: before.line, Value: sum, First: first, NotFinite: !finite(v, 0)})
+	a.goesOn(engine.Met{Moment: since, Break: b.ID, File: before.file.name, Line: before.line, Value: sum, Calls: a.calls, First: first, NotFinite: !finite(v, 0)})
 }

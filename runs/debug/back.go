@@ -127,7 +127,7 @@ func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err e
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
 	if breaks := s.Breakpoints(); len(breaks) > 0 {
-		met := try.To(s.search(ctx, now, []int{rank}, breaks, Last, say))[rank]
+		met := try.To(s.search(ctx, now, []int{rank}, breaks, Last, say))[rank].Met
 		for _, m := range slices.Backward(met) {
 			if m.Moment.Before(*now[rank]) {
 				to := slices.Clone(now)
@@ -476,7 +476,7 @@ const (
 )
 
 // Search is search from where the ranks are.
-func (s *Session) Search(ctx context.Context, ranks []int, breaks []engine.Breakpoint, which Which, say Say) (_ [][]engine.Met, err error) {
+func (s *Session) Search(ctx context.Context, ranks []int, breaks []engine.Breakpoint, which Which, say Say) (_ []*engine.Stopped, err error) {
 	defer try.Caught(&err)
 	for _, b := range breaks {
 		if b.Changes != "" {
@@ -486,9 +486,9 @@ func (s *Session) Search(ctx context.Context, ranks []int, breaks []engine.Break
 	return s.search(ctx, try.To(s.stand(ctx)), ranks, breaks, which, say)
 }
 
-// search repeats the run, and returns the breakpoints that some ranks meet, by rank. It begins at the nearest checkpoint if the
+// search repeats the run, and returns where ranks have come to then, with the breakpoints that they have met. It begins at the nearest checkpoint if the
 // latest ones are wanted, and then, unless there are any, earlier.
-func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks []engine.Breakpoint, which Which, say Say) (met [][]engine.Met, err error) {
+func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks []engine.Breakpoint, which Which, say Say) (ends []*engine.Stopped, err error) {
 	updates, to, how := now.updates(), now, engine.Go{Meets: engine.Note, Last: which == Last}
 	switch which {
 	case First:
@@ -505,18 +505,19 @@ func (s *Session) search(ctx context.Context, now moments, ranks []int, breaks [
 		}
 	}
 	w, err := s.again(ctx, updates, to, ranks, breaks, how, say, func(w *world, at []Rank) (some bool) {
-		met = make([][]engine.Met, len(now))
+		ends = make([]*engine.Stopped, len(now))
 		for _, rank := range ranks {
-			met[rank] = at[rank].Stop.Met
+			ends[rank] = at[rank].Stop
+			met := &ends[rank].Met
 			if w.from.From != (replay.State{}) { // before its first update, a repetition from a checkpoint counts other steps, and what it sees first may be older
-				met[rank] = slices.DeleteFunc(met[rank], func(m engine.Met) bool { return m.Updates <= w.from.From.Updates || which == Last && m.First })
+				*met = slices.DeleteFunc(*met, func(m engine.Met) bool { return m.Updates <= w.from.From.Updates || which == Last && m.First })
 			}
-			some = some || len(met[rank]) > 0
+			some = some || len(*met) > 0
 		}
 		return some || which == Next
 	})
 	if err == nil {
 		s.leaving.Go(w.close)
 	}
-	return met, err
+	return ends, err
 }

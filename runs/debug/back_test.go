@@ -65,7 +65,7 @@ func TestSearches(t *testing.T) {
 	s.want("go 3", "in the past")
 	s.do("rank 1")
 	s.want("changed opt", "opt got its value on rank 1 at") // in step 0
-	s.want("nonfinite loss", "always been finite")
+	s.want("nonfinite w", "always been finite")
 	s.want("differ w", "same values on all ranks")
 	s.finish()
 	s.same()

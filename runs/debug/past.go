@@ -74,8 +74,12 @@ func (c *Console) at(rank int, m engine.Met) string {
 }
 
 // changes searches for changes of a value, and for operations whose results are not finite, by their breakpoints' numbers.
-func (c *Console) changes(ctx context.Context, ranks []int, expr string, which Which, more ...engine.Breakpoint) [][]engine.Met {
+func (c *Console) changes(ctx context.Context, ranks []int, expr string, which Which, more ...engine.Breakpoint) []*engine.Stopped {
 	f := c.frame()
+	if expr == "" {
+		refuse("say which value")
+	}
+	try.Ok(c.checkExpression(expr, c.Statements(f.File)))
 	breaks := append(more, engine.Breakpoint{ID: ofValue, Changes: expr, Func: f.Func, At: f.At})
 	return try.To(c.Search(ctx, ranks, breaks, which, c.Say))
 }
@@ -87,7 +91,7 @@ func (c *Console) changed(ctx context.Context, expr string) string {
 	if rest, is := strings.CutPrefix(expr, "next "); is {
 		which, verb, expr = Next, "changes next", strings.TrimSpace(rest)
 	}
-	list := c.changes(ctx, []int{c.Rank}, expr, which)[c.Rank]
+	list := c.changes(ctx, []int{c.Rank}, expr, which)[c.Rank].Met
 	if which == Next {
 		now, err := c.value(ctx, c.Rank, c.Frame, expr)
 		list = slices.DeleteFunc(list, func(m engine.Met) bool { return err == nil && m.Value == now.Digest })
@@ -116,16 +120,20 @@ func (c *Console) notFinite(ctx context.Context, expr string) string {
 	operations := engine.Breakpoint{ID: ofOperation, NotFinite: true}
 	if expr == "" {
 		var lines []string
-		for rank, list := range try.To(c.Search(ctx, c.living(), []engine.Breakpoint{operations}, First, c.Say)) {
-			if len(list) > 0 {
+		ends := try.To(c.Search(ctx, c.living(), []engine.Breakpoint{operations}, First, c.Say))
+		for _, rank := range c.living() {
+			if list := ends[rank].Met; len(list) > 0 {
 				lines = append(lines, fmt.Sprintf("rank %d: %s, at %s", rank, list[0].Text, c.at(rank, list[0])))
 			}
 		}
 		return cmp.Or(strings.Join(lines, "\n"), "no operation has given NaN or an infinity so far")
 	}
-	list := c.changes(ctx, []int{c.Rank}, expr, First, operations)[c.Rank]
+	list := c.changes(ctx, []int{c.Rank}, expr, First, operations)[c.Rank].Met
 	i := slices.IndexFunc(list, func(m engine.Met) bool { return m.Break == ofValue && m.NotFinite })
-	if i < 0 {
+	switch {
+	case i < 0 && !slices.ContainsFunc(list, func(m engine.Met) bool { return m.Break == ofValue }):
+		return expr + " has had no value yet"
+	case i < 0:
 		return expr + " has always been finite" + asFar(list)
 	}
 	text := fmt.Sprintf("%s was not finite first on rank %d at %s", expr, c.Rank, c.at(c.Rank, list[i]))
@@ -145,31 +153,4 @@ func (c *Console) living() (list []int) {
 		}
 	}
 	return list
-}
-
-func (c *Console) differ(ctx context.Context, expr string) string {
-	ranks := c.living()
-	all := c.changes(ctx, ranks, expr, First)
-	for i := 0; ; i++ {
-		to := map[int]engine.Moment{}
-		for _, rank := range ranks {
-			if i >= len(all[rank]) {
-				return expr + " has had the same values on all ranks so far" + asFar(all[rank])
-			}
-			to[rank] = all[rank][i].Moment
-		}
-		first := ranks[0]
-		for _, rank := range ranks {
-			m, other := all[rank][i], all[first][i]
-			if m.Value == other.Value {
-				continue
-			}
-			text := fmt.Sprintf("%s differs first between rank %d and rank %d: at %s", expr, first, rank, c.at(rank, m))
-			maps.Copy(c.found[len(c.found)-1].to, to)
-			if other.Line != m.Line || other.Updates != m.Updates {
-				text += fmt.Sprintf("\nrank %d was at %s", first, c.at(first, other))
-			}
-			return text
-		}
-	}
 }

@@ -1,0 +1,53 @@
+package debug
+
+import "testing"
+
+// The first difference is found where a rank does not change a value that others change, too.
+func TestDiffer(t *testing.T) {
+	s := launch(t, options(t, `def main():
+    w = tensor.ones(3)
+    w.requires_grad = True
+    opt = optim.sgd([w], lr = 0.1)
+    n, seen, last = 0, [], 0
+    for step in range(10):
+        loss = (w * w).sum()
+        loss.backward()
+        dist.sync_grad([w])
+        if not (dist.rank() == 1 and step == 5):
+            opt.step()
+            n += 1
+        opt.zero_grad()
+        if dist.rank() == 1 and step == 7:
+            only = step
+        last = dist.rank() if step == 3 else 0
+    for i in range(4 + dist.rank()):
+        seen = seen + [i]
+    for i in range(10100):
+        last = i if i < 10050 or dist.rank() == 0 else 0
+    done = True
+    run.log(n = n)
+`, 3)).start()
+	s.do("break 22", "continue")
+	for _, c := range []struct{ expr, text, line string }{
+		{"w", "rank 1 did not change it, and rank 0 did", "recipe.star:11, after update 5"},
+		{"n", "rank 1 did not change it, and rank 0 did", "recipe.star:12, after update 6"},
+		{"only", "rank 0 did not change it, and rank 1 did", "recipe.star:15"},
+		{"seen", "rank 0 did not change it, and rank 1 did", "recipe.star:18"},
+		{"last", "rank 0 did not change it, and rank 1 did", "recipe.star:16, after update 4"},
+		{"i", "at", "recipe.star:17"},
+		{"opt", "differs first", "recipe.star:11"},
+	} {
+		s.want("differ "+c.expr, c.expr+" differs first between rank 0 and rank 1: ", c.text, c.line)
+	}
+	s.want("differ step", "same values on all ranks so far")
+	s.want("differ w.grad == None", "same values on all ranks so far")
+	s.want("differ 1 // 0", "has had no value on any rank yet")
+	s.want("nonfinite 1 // 0", "has had no value yet")
+	for _, line := range []string{"differ", "changed"} {
+		s.want(line, "say which value")
+	}
+	s.want("differ nosuch", "nothing in the file has the name nosuch")
+	s.want("nonfinite nosuch", "nothing in the file has the name nosuch")
+	s.finish()
+	s.same()
+}
