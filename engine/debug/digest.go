@@ -23,7 +23,7 @@ func Digest(v starlark.Value) uint64 {
 // digestedAtMost limits how many values are covered, since one may be held in many places.
 const digestedAtMost = 1_000_000
 
-// digest covers a value within others, of which within has the lists and dicts.
+// digest covers a value within others, of which within has the lists, dicts and functions.
 func digest(v starlark.Value, within []starlark.Value, left *int) uint64 {
 	sum := xxh3.HashString(v.Type())
 	switch v := v.(type) {
@@ -33,11 +33,18 @@ func digest(v starlark.Value, within []starlark.Value, left *int) uint64 {
 			return 0
 		}
 		return xxh3.HashSeed(t.Content(), xxh3.HashString(fmt.Sprint(t.DType(), t.Shape())))
-	case *starlark.List, *starlark.Dict:
-		if slices.Contains(within, starlark.Value(v)) {
+	case *starlark.List, *starlark.Dict, *starlark.Function:
+		if fn, is := v.(*starlark.Function); is {
+			sum = mix(sum, xxh3.HashString(fn.Name()+fn.Position().String()))
+		}
+		if slices.Contains(within, v) {
 			return sum
 		}
 		within = append(within, v)
+	case starlark.Sequence:
+		if v.Type() == "range" {
+			sum = mix(sum, xxh3.HashString(v.String()))
+		}
 	}
 	if _, is := v.(starlib.Stateful); !is {
 		if data, err := codec.Encode(v); err == nil {

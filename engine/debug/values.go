@@ -225,6 +225,12 @@ func partsOf(v starlark.Value) iter.Seq2[string, starlark.Value] {
 					return
 				}
 			}
+		case *starlark.Function: // what it uses of the functions around it
+			for i := range v.NumFreeVars() {
+				if b, part := v.FreeVar(i); part != nil && !yield(b.Name, part) {
+					return
+				}
+			}
 		case *starlark.Set:
 			i := 0
 			for part := range starlark.Elements(v) {

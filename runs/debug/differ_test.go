@@ -1,6 +1,9 @@
 package debug
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // The first difference is found where a rank does not change a value that others change, too.
 func TestDiffer(t *testing.T) {
@@ -48,6 +51,37 @@ func TestDiffer(t *testing.T) {
 	}
 	s.want("differ nosuch", "nothing in the file has the name nosuch")
 	s.want("nonfinite nosuch", "nothing in the file has the name nosuch")
+	s.finish()
+	s.same()
+}
+
+// across calls only those values equal that it has compared, with all that is in them.
+func TestAcross(t *testing.T) {
+	s := launch(t, options(t, `def counting(n):
+    def down(k):
+        return n if k == 0 else down(k - 1)
+    return down
+
+def main():
+    r = dist.rank()
+    span, fn, same = range(3 + r), counting(r), counting(3)
+    inner = [lambda: r, {"f": fn}]
+    if r:
+        only = 3
+    x = fn(2)
+    run.log(x = x)
+`, 3)).start()
+	s.do("break 12", "continue")
+	for expr, want := range map[string]string{
+		"span": "they differ: rank 0 and rank 1", "fn": "they differ: rank 0 and rank 1", "inner": "they differ: rank 0 and rank 1",
+		"same": "they are equal", "only": "those of 2 ranks are equal", "counting": "they are equal",
+	} {
+		s.want("across "+expr, want)
+	}
+	s.do("next 0")
+	if out := s.do("across x"); strings.Contains(out, "equal") {
+		t.Errorf("of one rank's value it says %s", out)
+	}
 	s.finish()
 	s.same()
 }

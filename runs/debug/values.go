@@ -60,12 +60,14 @@ func (c *Console) across(ctx context.Context, expr string) string {
 		all = append(all, seen{rank, at, v})
 		lines = append(lines, fmt.Sprintf("%s: %s", who, v.Text))
 	}
-	if len(all) > 0 {
-		text := "they are equal"
-		if i := slices.IndexFunc(all, func(s seen) bool { return s.Digest != all[0].Digest }); i > 0 {
-			text = fmt.Sprintf("they differ: rank %d and rank %d%s", all[0].rank, all[i].rank, c.difference(ctx, expr, all[0], all[i]))
-		}
-		lines = append(lines, text)
+	differs := slices.IndexFunc(all, func(s seen) bool { return s.Digest != all[0].Digest })
+	switch left := len(lines) - len(all); {
+	case differs > 0:
+		lines = append(lines, fmt.Sprintf("they differ: rank %d and rank %d%s", all[0].rank, all[differs].rank, c.difference(ctx, expr, all[0], all[differs])))
+	case left == 0:
+		lines = append(lines, "they are equal")
+	case len(all) > 1:
+		lines = append(lines, fmt.Sprintf("those of %d ranks are equal", len(all)))
 	}
 	return strings.Join(lines, "\n")
 }
