@@ -136,14 +136,15 @@ func (w *worker) print(_ *starlark.Thread, msg string) {
 	_, _ = os.Stdout.WriteString(strings.TrimSuffix(msg, "\n") + "\n")
 }
 
-// stop ends the recipe's thread with a cause; another goroutine calls it.
+// stop ends the recipe's thread with a cause; another goroutine calls it. A thread that stands still, until the context ends, must
+// not execute another step.
 func (w *worker) stop(cause error) {
-	w.cancel(cause)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.thread != nil {
 		lang.Cancel(w.thread, cause)
 	}
+	w.cancel(cause)
 }
 
 // abort tells the other ranks that this one has failed, unless it failed because of them. It returns this rank's
