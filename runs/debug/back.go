@@ -362,8 +362,8 @@ func (s *Session) repeat(ctx context.Context, from start, before *replay.Rerun, 
 	default:
 		text = fmt.Sprintf("repeating the run from after update %d, whose state was kept", at.Updates)
 	}
-	if each := s.perUpdate(); each > 0 && to != nil {
-		took := each * float64(to.Updates-at.Updates)
+	if each, step := s.pace(); each > 0 && to != nil {
+		took := each*float64(to.Updates-at.Updates) + step*float64(to.Steps)
 		if from.own {
 			a.Options.KeepEach, a.Options.Keep = max(1, int64(math.Ceil(stateEach/each))), statesAtMost
 		}
@@ -434,23 +434,27 @@ const statesAtMost = 8
 // stateEach is after how many seconds of work a repetition saves a state. Tests have less patience.
 var stateEach = 1.0
 
-// perUpdate is about how many seconds of computation an update of the parameters takes; 0: unknown.
-func (s *Session) perUpdate() float64 {
+// pace is about how many seconds of computation an update of the parameters takes, 0: unknown, and a step of the interpreter before
+// the first update.
+func (s *Session) pace() (update, step float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.base == nil {
-		return 0
+		return 0, 0
 	}
 	for _, r := range s.base.ranks {
 		if r.Stop != nil {
-			made := r.Stop.Moment.Updates
+			at := r.Stop.Moment
 			if s.base.from != nil {
-				made -= s.base.from.From.Updates
+				at.Updates -= s.base.from.From.Updates
 			}
-			return r.Stop.Seconds / float64(max(1, made))
+			if at.Updates == 0 {
+				step = r.Stop.Seconds / float64(max(1, at.Steps))
+			}
+			return r.Stop.Seconds / float64(max(1, at.Updates)), step
 		}
 	}
-	return 0
+	return 0, 0
 }
 
 // show shows a repetition. now is where the ranks were in what was shown before.

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"drun/engine"
-	"drun/history"
-	"drun/history/records"
 	"drun/internal/exit"
 	"drun/internal/terminal"
 	"drun/internal/try"
@@ -248,10 +246,14 @@ func going(to string) func(*Console, context.Context, string) string {
 	return func(c *Console, ctx context.Context, args string) string {
 		ranks := c.ranksOf(args)
 		c.Go(ranks, engine.Go{To: to})
+		past := c.Now().Past
 		var err error
-		if to == engine.ToBreak && ranks == nil {
+		if to == engine.ToBreak && ranks == nil && !past {
 			err = c.Stopped(ctx)
 		} else {
+			err = c.Settle(ctx, ranks)
+		}
+		for past && err == nil && c.released(ctx) {
 			err = c.Settle(ctx, ranks)
 		}
 		if err != nil { // interrupted
@@ -285,47 +287,16 @@ func (c *Console) here() string {
 func (c *Console) pause(ctx context.Context, args string) string {
 	ranks := c.ranksOf(args)
 	c.Pause(ranks)
-	try.Ok(c.Settle(ctx, ranks))
+	soon, cancel := context.WithTimeout(ctx, pausing)
+	defer cancel()
+	_ = c.await(soon, func() bool {
+		w := c.shown()
+		for rank, r := range w.ranks {
+			if (r.State == Executes || r.State == Waits) && (ranks == nil || slices.Contains(ranks, rank)) {
+				return w.over
+			}
+		}
+		return true
+	})
 	return c.here()
-}
-
-func (c *Console) waits(ctx context.Context, _ string) string {
-	w := c.shown()
-	db := try.To(history.OpenReadOnly(w.home))
-	defer db.Close()
-	s := try.To(db.Doing(ctx, w.id))
-	if s == nil {
-		return "the ranks have not started, or have ended"
-	}
-	ranks := c.Now().Ranks
-	var lines []string
-	for _, r := range s.Ranks {
-		text := doing(r.Rank, ranks[r.Rank])
-		if ranks[r.Rank].State != Ended && r.Call != "" && r.State == "waiting" {
-			text = fmt.Sprintf("rank %d: waits in %s at %s", r.Rank, r.Call, r.Position)
-			var missing []string
-			for _, other := range s.Ranks {
-				if other.Rank != r.Rank && !reached(other, r.Group, r.Number) {
-					missing = append(missing, strconv.Itoa(other.Rank))
-				}
-			}
-			if missing != nil {
-				text += ", for rank " + strings.Join(missing, ", ")
-			}
-		}
-		lines = append(lines, text)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// reached reports whether a rank has come to a collective of a group, as far as its latest calls tell, or does not belong to it.
-func reached(r records.RankState, group uint32, number uint64) bool {
-	belongs := group == 0
-	for _, p := range append(r.Recent, records.PastCall{Group: r.Group, Number: r.Number}) {
-		if p.Group == group && p.Number >= number {
-			return true
-		}
-		belongs = belongs || p.Group == group
-	}
-	return !belongs
 }
