@@ -290,7 +290,7 @@ func (a *Agent) follow() {
 }
 
 // statement gives the statement at which the thread is, and whether it begins here. A statement is seen once its first
-// position has been, which is that of a name that it reads.
+// position has been, which is that of a name that it reads or of its mark.
 func (a *Agent) statement() (at place, begins bool) {
 	depth := a.Thread.CallStackDepth()
 	if !a.follows {
@@ -305,7 +305,7 @@ func (a *Agent) statement() (at place, begins bool) {
 	}
 	at = a.placeAt(0)
 	f := &a.here[depth-1]
-	if at.line == 0 || at == f.at || ends(a.Thread.DebugFrame(0)) {
+	if at.line == 0 || at == f.at || !placed(a.Thread.DebugFrame(0)) {
 		return at, false
 	}
 	*f = frame{at, a.now(), f.since}

@@ -3,11 +3,13 @@ package debug
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"go.starlark.net/starlark"
+	"go.starlark.net/syntax"
 
 	"drun/engine"
 	"drun/starlib"
@@ -316,6 +318,87 @@ last = len("z")
 		}
 		if err := r.run(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Each statement is seen at its own line, in the order of execution, whichever expressions without a position it has.
+func TestConstants(t *testing.T) {
+	for _, expr := range []string{
+		"1", "True", "-1", "not 1", `"a" + "b"`, "(1, 2)", "[1] + [2]", "{}", "{1: 2}", "1 < 2", "0 or r", "1 or r", "1 and 2", "r and 2", "r or 3", "r and 2 or 3", "not (r and 1)", "not r or 2",
+		"1 if r else 2", "1 if not r else 2", "r if r else 2", "2 if r else r", "1 if 1 else 2", "1 if 0 else r", "1 if r else 2 if len(\"x\") else 3", "(1 if r else 2) if r else (3 if r else 4)",
+		"1 if 0 < r and r < 2 else 3", "1 if r in [1] else 2", "1 if r not in (1, 2) else 2", "1 if r and 1 else 0", "1 if r or 0 else 0", "1 if [] else {}",
+		"[1 for _ in range(2)]", "[1 if q else 2 for q in [0, 1]]", "[1 for q in [0, 1] if q]", "[1 for q in [] if 1]", "{1: 2 for _ in [1]}", "{1: 2 if r else 3 for q in [r] if q if 1}", "[[1 for _ in [r]] for _ in [1, 2]]",
+		"max(1 if r else 2, 3)", "max(*[1 if r else 2, 3])", "[1 if r else 2, 3 if r else 4]", `{"a": 1 if r else 2}`, `{"a" if r else "b": 1}`, "(1 if r else 2,)", "[1, 2][0 if r else 1]", "[1, 2][0 if r else 1:]",
+		"(1 if r else 2) + (3 if r else 4)", `"%d" % (1 if r else 2)`, "-(1 if r else 2)", "(1 if r else 2) == 2", "lambda k = 1 if r else 2: k", "lambda: 1 if r else 2",
+		"(1 if r else\n 2)", "(1\n if r\n else\n 2)", "[\n 1 if r else 2,\n 3\n]", "max(\n 1 if r else 2,\n 3,\n)", "(r and\n 1 or\n 2)", "[\n 1\n for q in [0, 1]\n if q\n]", "{\n 1:\n 2 if r else\n 3,\n}",
+	} {
+		line, src := int32(1), ""
+		var all []int32 // the first lines of the statements, in their order
+		add := func(indent int, stmt string) {
+			all = append(all, line)
+			src += strings.Repeat("    ", indent) + stmt + "\n"
+			line += int32(strings.Count(stmt, "\n")) + 1
+		}
+		add(0, "def f(r):")
+		add(1, "a = "+expr)
+		add(1, "b = 2")
+		add(1, "if "+expr+":")
+		add(2, "c = 3")
+		add(1, "else:")
+		add(2, "c = 4")
+		add(1, "e = 5 if r else 6")
+		add(1, "for _ in [1]:")
+		add(2, "g, h = 7, "+expr)
+		add(1, "while "+expr+":")
+		add(2, "break")
+		add(1, "def k(l = "+expr+"):")
+		add(2, "return l")
+		add(1, "k("+expr+")")
+		add(1, expr)
+		add(1, "i = 8 if r else 9")
+		add(1, "return "+expr)
+		add(0, "f(0)")
+		add(0, "f(1)")
+		add(0, `last = len("z")`)
+		for _, marks := range []bool{true, false} {
+			file, err := lang.Parse("a.star", []byte(src))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := file.Lines(marks)
+			r := begin(t, src, marks)
+			var got, want []int32
+			for len(got) < 100 && (len(got) == 0 || got[len(got)-1] != all[20]) {
+				r.Deliver(&engine.Debug{Go: &engine.Go{To: engine.Over}})
+				if got = append(got, r.stopped().Frames[0].Line); slices.Contains(all[18:20], got[len(got)-1]) {
+					r.Deliver(&engine.Debug{Go: &engine.Go{To: engine.StepIn}})
+					got = append(got, r.stopped().Frames[0].Line)
+				}
+			}
+			for call := range 2 {
+				want = append(want, all[18+call])
+				is := fmt.Sprintf("(lambda r: %s)(%d)", expr, call)
+				v, err := starlark.EvalOptions(&syntax.FileOptions{}, &starlark.Thread{}, "", strings.ReplaceAll(is, "\n", " "), starlark.Universe)
+				if err != nil {
+					t.Fatal(err)
+				}
+				path := []int{1, 2, 3, 6, 7, 8, 9, 8, 10, 12, 14, 15, 16, 17}
+				if v.Truth() {
+					path = []int{1, 2, 3, 4, 7, 8, 9, 8, 10, 11, 12, 14, 15, 16, 17}
+				}
+				for _, i := range path {
+					if lines.Statement(all[i]) > 0 {
+						want = append(want, all[i])
+					}
+				}
+			}
+			if want = append(want, all[20]); !slices.Equal(got, want) {
+				t.Errorf("%q with marks %v: stepped through\n%v, want\n%v", expr, marks, got, want)
+			}
+			if err := r.run(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

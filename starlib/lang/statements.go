@@ -58,42 +58,53 @@ func literal(stmt syntax.Stmt) bool {
 	return ok
 }
 
-// silent reports whether a statement does all its work at steps that have no position of their own.
+// silent reports whether a statement may do all its work at steps that have no position of their own.
 func silent(stmt syntax.Stmt) bool {
 	switch s := stmt.(type) {
 	case *syntax.AssignStmt:
 		_, name := unparen(s.LHS).(*syntax.Ident)
-		return s.Op == syntax.EQ && name && constant(s.RHS)
+		return s.Op == syntax.EQ && name && !placed(s.RHS)
 	case *syntax.BranchStmt:
 		return true
+	case *syntax.ExprStmt:
+		return !placed(s.X)
 	case *syntax.ReturnStmt:
-		return s.Result == nil || constant(s.Result)
+		return s.Result == nil || !placed(s.Result)
 	case *syntax.IfStmt:
-		return constant(s.Cond)
+		return !placed(s.Cond)
 	case *syntax.WhileStmt:
-		return constant(s.Cond)
+		return !placed(s.Cond)
 	}
 	return false
 }
 
-// constant reports whether an expression is made of literals alone.
-func constant(e syntax.Expr) bool {
+// placed reports whether each evaluation of an expression has a step with a position, in or outside a condition.
+func placed(e syntax.Expr) bool {
 	switch e := e.(type) {
 	case *syntax.Literal:
-		return true
+		return false
 	case *syntax.ParenExpr:
-		return constant(e.X)
+		return placed(e.X)
 	case *syntax.ListExpr:
-		return !slices.ContainsFunc(e.List, variable)
+		return slices.ContainsFunc(e.List, placed)
 	case *syntax.TupleExpr:
-		return !slices.ContainsFunc(e.List, variable)
+		return slices.ContainsFunc(e.List, placed)
 	case *syntax.DictExpr:
-		return len(e.List) == 0
+		return len(e.List) > 0
+	case *syntax.CondExpr:
+		return placed(e.Cond) || placed(e.True) && placed(e.False)
+	case *syntax.UnaryExpr:
+		return e.Op != syntax.NOT || placed(e.X)
+	case *syntax.BinaryExpr:
+		switch e.Op {
+		case syntax.AND, syntax.OR:
+			return placed(e.X)
+		case syntax.PLUS: // of literals, it may have been folded
+			return placed(e.X) || placed(e.Y)
+		}
 	}
-	return false
+	return true
 }
-
-func variable(e syntax.Expr) bool { return !constant(e) }
 
 // Lines says at which statements of a file a thread can be stopped.
 type Lines struct {
