@@ -71,6 +71,7 @@ const (
 type Go struct {
 	To       string
 	Until    *Moment `cbor:",omitempty"` // it stops there in any case
+	Save     *Target `cbor:",omitempty"` // it also stops in the call of checkpoint.save that this names
 	Meets    string  `cbor:",omitempty"`
 	Followed bool    `cbor:",omitempty"` // each statement on the way is followed, not only the latest: Stopped.Back is known
 	Last     bool    `cbor:",omitempty"` // with Note: the latest ones are kept if there are many, not the first
@@ -108,7 +109,7 @@ const (
 	AtBreakpoint = "breakpoint"
 	AtStep       = "step"
 	AtPause      = "pause"
-	AtGoal       = "goto" // Go.Until
+	AtGoal       = "goto" // Go.Until or Go.Save
 	AtDeadlock   = "deadlock"
 )
 

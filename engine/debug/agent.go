@@ -395,6 +395,13 @@ func (a *Agent) Starts(c *collective.Call) {
 	}
 }
 
+// Saves is called in each call of checkpoint.save.
+func (a *Agent) Saves(step int64) {
+	if t := a.going.Save; t != nil && *t.Save == step && t.Updates == a.Rank.Updates {
+		a.stop(engine.Stopped{Why: engine.AtGoal, Text: fmt.Sprintf("before step %d is saved", step)})
+	}
+}
+
 // describe names a call of other ranks, and the builtin that makes it if that has another name.
 func describe(c *collective.Call) string {
 	text := fmt.Sprint(c.Kind)

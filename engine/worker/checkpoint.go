@@ -24,6 +24,7 @@ const apartFrom = 1 << 20
 
 // Save hands the rank's part to the agent, which then stores it.
 func (w *worker) Save(step int64, score *float64, memory bool, part []checkpoint.Item) error {
+	w.debug.Saves(step)
 	if w.digests.target != nil {
 		if err := w.digests.saving(step, score, part); err != nil {
 			return err

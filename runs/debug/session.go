@@ -179,10 +179,14 @@ func TakeUp(ctx context.Context, o run.Options, db *history.DB, home string, id,
 	s := newSession(o)
 	s.secrets, s.marks = secrets, true
 	s.Bundle = try.To(replay.Captured(db, home, id))
-	goal := engine.Moment{Updates: try.To(replay.UpdatesAt(db, home, id, step))}
+	target := try.To(replay.TargetAt(db, home, id, step))
 	s.source = &world{home: home, id: id}
-	s.base = try.To(s.repeat(ctx, start{goal.Updates, false}, nil, nil, nil))
-	s.Go(nil, engine.Go{Until: &goal})
+	s.base = try.To(s.repeat(ctx, start{target.Updates, false}, nil, nil, nil))
+	if target.Save != nil {
+		s.Go(nil, engine.Go{Save: target})
+	} else {
+		s.Go(nil, engine.Go{Until: &engine.Moment{Updates: target.Updates}})
+	}
 	if s.await(ctx, s.base.quiet) != nil {
 		s.Close()
 		return nil, errInterrupted

@@ -214,6 +214,50 @@ func TestTakeUp(t *testing.T) {
 	}
 }
 
+// Where steps are those of checkpoint.save alone, a run is taken up in the call that saves the step.
+func TestTakeUpWithoutUpdates(t *testing.T) {
+	const src = `def main():
+    total = 0.0
+    t = tensor.zeros(2)
+    for i in range(8):
+        total += 0.5
+        t += 1
+        if i % 2:
+            checkpoint.save({"t": t}, step = i)
+    run.log(total = total)
+`
+	o := options(t, src, 2)
+	if r, err := run.Run(o); err != nil || r.Failure != nil {
+		t.Fatal(err, r)
+	}
+	db, err := history.Open(o.Home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	session_, err := TakeUp(options(t, src, 2), db, o.Home, 1, 5, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{t: t, o: o, Console: &Console{Session: session_}}
+	s.at(8, 8)
+	s.want("where", "before step 5 is saved")
+	s.want("print total", "3.0")
+	s.do("back")
+	s.at(8, 8)
+	s.do("back")
+	s.at(7, 7)
+	s.do("next", "next", "next") // the second one comes to the present, which is within the statement
+	s.at(4, 4)
+	s.want("across i", "5", "they are equal")
+	s.Close()
+	for _, step := range []int64{-1, 99} {
+		if _, err := TakeUp(options(t, src, 2), db, o.Home, 1, step, nil); err == nil || !strings.Contains(err.Error(), fmt.Sprint("step ", step)) {
+			t.Errorf("step %d: %v", step, err)
+		}
+	}
+}
+
 // A rank that fails ends the run, also while others stand at a breakpoint.
 func TestFailure(t *testing.T) {
 	s := launch(t, options(t, `def main():

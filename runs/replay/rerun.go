@@ -9,6 +9,7 @@ import (
 	recipes "drun/engine/recipe"
 	"drun/engine/run"
 	"drun/history"
+	"drun/internal/exit"
 	"drun/internal/try"
 )
 
@@ -61,14 +62,18 @@ func Prepare(o run.Options, db *history.DB, home string, id int64, secrets, give
 	return a, nil
 }
 
-// UpdatesAt tells how many updates a run had made at a step, as At finds it.
-func UpdatesAt(db *history.DB, home string, id, step int64) (_ int64, err error) {
+// TargetAt tells where a run was at a step, as At finds it.
+func TargetAt(db *history.DB, home string, id, step int64) (_ *engine.Target, err error) {
 	defer try.Caught(&err)
 	p := try.To(newPast(db, home, id, nil, true))
 	marks := try.To(db.Marks(id))
 	a := &attempt{past: p, want: try.To(db.Digests(id))}
 	t := try.To(targetOf(p.detail, marks, savedSteps(marks), a.made(), step, ""))
-	return t.Updates, nil
+	if t.Updates < 1 && t.Save == nil {
+		return nil, exit.WithHint(exit.Errorf(exit.Usage, "nothing tells where run %s was at step %d: no update had been made by then, and it saved no checkpoint of that step", p.detail.Name, step),
+			"drun debug RECIPE begins at the beginning of main")
+	}
+	return t, nil
 }
 
 // Captured is the recipe of a run, as the history has it.
