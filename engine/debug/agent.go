@@ -44,6 +44,7 @@ type Agent struct {
 	// Wanted is set while the debugger has asked for something that the rank has not done yet.
 	Wanted atomic.Bool
 	asked  *queue.Queue[[]*engine.Debug]
+	ended  atomic.Bool
 
 	// The rest belongs to the recipe's goroutine.
 	breaks   []*breakpoint
@@ -118,7 +119,8 @@ func (a *Agent) Begin(r Recipe) {
 
 // Returned is called when main has returned. The rank may wait for others to come to their end.
 func (a *Agent) Returned() {
-	if a.attended {
+	a.ended.Store(true)
+	if all, _, _ := a.asked.Take(); a.attended || len(all) > 0 {
 		_ = a.send(&engine.Debugged{Ended: true})
 	}
 }
@@ -133,7 +135,9 @@ func (a *Agent) Deliver(m *engine.Debug) {
 		collective.Stand(false)
 	}
 	a.asked.Add(1, func(all *[]*engine.Debug) { *all = append(*all, m) })
-	a.Wanted.Store(true)
+	if a.Wanted.Store(true); a.ended.Load() {
+		_ = a.send(&engine.Debugged{ID: m.ID, Ended: true})
+	}
 }
 
 // serve does what was asked for.

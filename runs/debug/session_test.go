@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -235,7 +236,7 @@ func TestTakeUpWithoutUpdates(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	session_, err := TakeUp(options(t, src, 2), db, o.Home, 1, 5, nil)
+	session_, err := TakeUp(t.Context(), options(t, src, 2), db, o.Home, 1, 5, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +253,7 @@ func TestTakeUpWithoutUpdates(t *testing.T) {
 	s.want("across i", "5", "they are equal")
 	s.Close()
 	for _, step := range []int64{-1, 99} {
-		if _, err := TakeUp(options(t, src, 2), db, o.Home, 1, step, nil); err == nil || !strings.Contains(err.Error(), fmt.Sprint("step ", step)) {
+		if _, err := TakeUp(t.Context(), options(t, src, 2), db, o.Home, 1, step, nil); err == nil || !strings.Contains(err.Error(), fmt.Sprint("step ", step)) {
 			t.Errorf("step %d: %v", step, err)
 		}
 	}
@@ -375,4 +376,41 @@ func TestInterruptedLaunch(t *testing.T) {
 	if d, err := db.Get(1); err != nil || d.Status != history.Interrupted {
 		t.Errorf("%+v, %v", d, err)
 	}
+}
+
+// A debugger that comes when a rank has returned from main does not wait for it.
+func TestAttachAfterARankHasReturned(t *testing.T) {
+	o := options(t, "def main():\n    if dist.rank() == 0:\n        dist.send(1, dst = 1)\n        return\n    dist.recv(0)\n    print('go')\n    for i in range(1 << 40):\n        str(i)\n", 2)
+	signals, entered, ended := make(chan os.Signal, 1), make(chan int64, 1), make(chan struct{})
+	o.Signals, o.OnEntered = signals, func(id int64) { entered <- id }
+	said, stdout := io.Pipe()
+	o.Stdout = stdout
+	go func() {
+		defer close(ended)
+		if _, err := run.Run(o); err != nil {
+			t.Error(err)
+		}
+	}()
+	defer func() { signals <- syscall.SIGTERM; <-ended }()
+	id := <-entered
+	if _, err := said.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	go io.Copy(io.Discard, said)
+	db, err := history.Open(o.Home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	at, err := Attach(t.Context(), o, db, o.Home, id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	s := &session{t: t, Console: &Console{Session: at, Rank: 1, Say: func(string) {}}}
+	at.Pause(nil)
+	if err := at.Stopped(s.context()); err != nil {
+		t.Error(err)
+	}
+	s.want("next", "rank 0: has ended", "rank 1: ")
 }
