@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"drun/engine"
 	"drun/engine/board"
@@ -146,4 +147,34 @@ func TestCloseWhileMembersSpeak(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The process may end as soon as the run has: what the debugger is told of the end is on its way by then.
+func TestTheDebuggerHearsOfTheEnd(t *testing.T) {
+	c, _ := coordinatorOf(t, 0)
+	theirs, ours := net.Pipe()
+	c.lead(cluster.Debugger(ours))
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		if _, err := c.finish(); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-c.over
+	select {
+	case <-finished:
+		t.Error("the run has finished, and nobody has read of its end")
+	case <-time.After(500 * time.Millisecond):
+	}
+	for d := cluster.Debugger(theirs); ; {
+		m, err := d.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Over != nil {
+			break
+		}
+	}
+	<-finished
 }
