@@ -36,11 +36,10 @@ var _ collective.Backend = (*Backend)(nil)
 func (b *Backend) Name() string { return b.Plugin.Name }
 
 func (b *Backend) Open(ctx context.Context, world collective.World) (collective.Comm, error) {
-	x, err := start(ctx, b.Plugin, world, wire.DescribeRequest{}, b.Stderr)
+	x, err := start(ctx, b.Plugin, world, wire.DescribeRequest{}, b.Stderr, b.OnDeath)
 	if err != nil {
 		return nil, err
 	}
-	x.onDeath = b.OnDeath
 	comm, err := b.join(ctx, x, world)
 	if err != nil {
 		x.kill()
@@ -88,7 +87,7 @@ func Properties(ctx context.Context, p *host.Plugin) (collective.Properties, err
 }
 
 func ask(ctx context.Context, p *host.Plugin, what wire.DescribeRequest) (wire.Description, error) {
-	x, err := start(ctx, p, collective.World{}, what, io.Discard)
+	x, err := start(ctx, p, collective.World{}, what, io.Discard, nil)
 	if err != nil {
 		return wire.Description{}, err
 	}

@@ -94,7 +94,7 @@ func TestCloseAtAnyTime(t *testing.T) {
 // process moves about, once in some thousand starts beside others.
 func TestExecutedByInheritedDescriptor(t *testing.T) {
 	p := example(t)
-	x, err := start(t.Context(), p, collective.World{}, wire.DescribeRequest{}, t.Output())
+	x, err := start(t.Context(), p, collective.World{}, wire.DescribeRequest{}, t.Output(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

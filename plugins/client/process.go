@@ -63,8 +63,9 @@ const (
 // startTimeout is startLimit, except in tests.
 var startTimeout = startLimit
 
-// start runs the program and asks it to describe itself. What it writes to stderr goes to the writer.
-func start(ctx context.Context, p *host.Plugin, world collective.World, describe wire.DescribeRequest, stderr io.Writer) (*process, error) {
+// start runs the program and asks it to describe itself. What it writes to stderr goes to the writer; onDeath, which may be nil,
+// is called once it has ended without being told to.
+func start(ctx context.Context, p *host.Plugin, world collective.World, describe wire.DescribeRequest, stderr io.Writer, onDeath func(error)) (*process, error) {
 	program, err := p.Open()
 	if err != nil {
 		return nil, exit.Permanent(err)
@@ -87,7 +88,7 @@ func start(ctx context.Context, p *host.Plugin, world collective.World, describe
 		arena.Close()
 		return nil, fmt.Errorf("lifeline: %w", err)
 	}
-	x := &process{plugin: p, rank: world.Rank, beside: besides(world), store: world.Store, arena: arena, words: newWords(filepath.Base(p.Path), stderr)}
+	x := &process{plugin: p, rank: world.Rank, beside: besides(world), store: world.Store, arena: arena, words: newWords(filepath.Base(p.Path), stderr), onDeath: onDeath}
 	x.line = &wire.Lifeline{Conn: conn, Ended: x.watch}
 	x.ctx, x.end = context.WithCancel(context.Background())
 	if err := x.launch(ctx, describe, program, theirs); err != nil {
