@@ -132,8 +132,16 @@ type BackendError struct {
 // not know why, and the agent that watches the processes may not have said yet.
 func Suspects(err error) bool {
 	var b *BackendError
-	return errors.As(err, &b) && !b.Own || errors.Is(err, ErrAborted) || errors.As(err, new(*PeerLostError))
+	return errors.As(err, &b) && !b.Own || errors.Is(err, ErrAborted) || errors.As(err, new(*PeerLostError)) || errors.As(err, new(*Suspicion))
 }
+
+// A Suspicion is an error that the end of another rank may explain.
+type Suspicion struct{ error }
+
+func (s *Suspicion) Unwrap() error { return s.error }
+
+// Suspect makes an error a suspicion.
+func Suspect(err error) error { return &Suspicion{err} }
 
 func (e *BackendError) Error() string {
 	return fmt.Sprintf("backend %s%s failed on rank %d: %s", e.Backend, GroupSuffix(e.Group, ""), e.Rank, e.Msg)

@@ -12,7 +12,9 @@ package shm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync/atomic"
 	"unsafe"
@@ -129,7 +131,11 @@ func Rendezvous(ctx context.Context, store collective.Store, key string, rank, s
 	}
 	f, err := os.OpenFile(string(path), os.O_RDWR, 0)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the memory of this machine's first rank: %w", err)
+		err = fmt.Errorf("cannot open the memory of this machine's first rank: %w", err)
+		if errors.Is(err, fs.ErrNotExist) { // with its process
+			err = collective.Suspect(err)
+		}
+		return nil, err
 	}
 	return f, nil
 }
