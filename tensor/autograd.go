@@ -171,8 +171,8 @@ func record(out *Tensor, op string, back backward, inputs ...*Tensor) *node {
 		n.keepInputs(out, inputs)
 	}
 	out.node, out.requiresGrad, out.ctx = n, true, n.ctx
-	if n.ctx.Watch != nil {
-		n.ctx.watch(op, out, inputs...)
+	if n.ctx.watched() {
+		n.ctx.Watched(op, out, inputs...)
 	}
 	return n
 }

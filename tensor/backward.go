@@ -100,12 +100,12 @@ func (c *Context) visit(n *node, out []*Tensor) {
 	if err := n.gradients(out); err != nil {
 		try.Ok(fmt.Errorf("backward of %w", err))
 	}
-	if c.Watch != nil {
+	if c.watched() {
 		for i, g := range out {
 			if l := n.in[i].leaf; g == nil && l != nil && n.placed&(1<<i) != 0 {
 				g = l.grad
 			}
-			c.watch("backward of "+n.op, g, n.grad)
+			c.Watched("backward of "+n.op, g, n.grad)
 		}
 	}
 	c.deliverAll(n, out)

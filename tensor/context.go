@@ -46,7 +46,7 @@ type Context struct {
 	// each optimizer step, with what it was computed from.
 	Watch func(op string, out *Tensor, inputs []*Tensor)
 
-	// Made, if set, gets the result of each builtin and operator of the recipe that gives a tensor.
+	// Made, if set, gets these too, and the result of each builtin and operator of the recipe that gives a tensor.
 	Made func(op string, out *Tensor, inputs []*Tensor)
 
 	// Fail, if set, ends the recipe with an error that arose where Starlark allows none to be returned.
@@ -128,9 +128,18 @@ func NotFinite(op string, out *Tensor, inputs []*Tensor) (what string, given boo
 	return what, given
 }
 
-// watch passes the result of an operation, or of a step of the backward pass, to Watch.
-func (c *Context) watch(op string, out *Tensor, inputs ...*Tensor) {
-	if c != nil && c.Watch != nil && out != nil {
+// watched reports whether somebody wants to see each operation.
+func (c *Context) watched() bool { return c != nil && (c.Watch != nil || c.Made != nil) }
+
+// Watched passes the result of an operation, or of a step of the backward pass or an optimizer, to Watch and Made.
+func (c *Context) Watched(op string, out *Tensor, inputs ...*Tensor) {
+	if c == nil || out == nil {
+		return
+	}
+	if c.Watch != nil {
 		c.Watch(op, out, inputs)
+	}
+	if c.Made != nil {
+		c.Made(op, out, inputs)
 	}
 }

@@ -341,7 +341,7 @@ func ConvolvePooled(x, weight, bias *Tensor, o ConvOptions, size, stride, paddin
 	defer try.Caught(&err)
 	const op = "conv2d"
 	c := x.ctx
-	if c == nil || c.device != nil || c.spares.off || c.Watch != nil || c.CreateGraph || o.Groups != 1 || half(x) || lowProduct(x, weight, bias) {
+	if c == nil || c.device != nil || c.spares.off || c.watched() || c.CreateGraph || o.Groups != 1 || half(x) || lowProduct(x, weight, bias) {
 		return nil, nil
 	}
 	w, err := convolution(op, x, weight, bias, o)

@@ -98,7 +98,7 @@ func backMatMul(n *node, g *Tensor, out []*Tensor) {
 // so only if no other part of that gradient can come in between, so that the parts are added in the same order.
 func (n *node) turnedGrad(low bool, g *Tensor) bool {
 	m, x := n.in[1].node, n.val(0)
-	if m == nil || m.op != "transpose" || m.uses != 1 || m.grad != nil || m.in[0].leaf == nil || low || n.ctx.Watch != nil ||
+	if m == nil || m.op != "transpose" || m.uses != 1 || m.grad != nil || m.in[0].leaf == nil || low || n.ctx.watched() ||
 		!x.contiguous || !g.contiguous || len(x.shape) != 2 || x.n == 0 || g.n == 0 {
 		return false
 	}

@@ -19,9 +19,9 @@ func (t *Tensor) ours() bool {
 }
 
 // overwrite returns g itself if its memory can be reused for the result of an elementwise
-// function of it, else a new tensor.
+// function of it, else a new tensor: whoever watches is shown both.
 func overwrite(op string, g *Tensor) *Tensor {
-	if g.contiguous && g.ours() {
+	if g.contiguous && g.ours() && !g.ctx.watched() {
 		return g
 	}
 	return newTensor(op, g.ctx, g.shape, g.dtype)
@@ -73,7 +73,7 @@ func (n *node) sumPlace(i int, g *Tensor, out []*Tensor) *Tensor {
 // part may be added to it in place; else nil.
 func (n *node) pending(i int, g *Tensor) *Tensor {
 	m := n.in[i].node
-	if m == nil || m.grad == nil || n.ctx.Watch != nil { // Watch must see the part by itself
+	if m == nil || m.grad == nil || n.ctx.watched() { // Watch must see the part by itself
 		return nil
 	}
 	if w := m.grad; w.contiguous && w.dtype == g.dtype && w.dtype == computable(m.dtype) && w.ours() {
@@ -111,7 +111,7 @@ func (n *node) wholeOfParts(g *Tensor, usable func(part *Tensor) bool) (parts [3
 		}
 	}
 	p := m[0].in[0].node
-	if p == nil || p.uses != 3 || p.grad != nil || p.dtype != g.dtype || n.ctx.Watch != nil || m[0].seq > max(m[1].seq, m[2].seq) {
+	if p == nil || p.uses != 3 || p.grad != nil || p.dtype != g.dtype || n.ctx.watched() || m[0].seq > max(m[1].seq, m[2].seq) {
 		return parts // the part that comes first keeps the sign of a zero, which queries' gradients may have
 	}
 	for i := range m {

@@ -152,3 +152,20 @@ func TestTurnedGraphIsFreed(t *testing.T) {
 	}
 	fails(t, square(turned).Backward(nil, false), "the graph was freed")
 }
+
+// Whoever watches sees what a step of a backward pass was given, and not its result in the same memory.
+func TestWatchedOperands(t *testing.T) {
+	c := NewContext()
+	x := must(Zeros(c, []int{4}, dtype.Float32))
+	x.SetRequiresGrad(true)
+	seen := ""
+	c.Watch = func(op string, out *Tensor, inputs []*Tensor) {
+		if what, given := NotFinite(op, out, inputs); what != "" {
+			seen += fmt.Sprint(op, " ", what, " ", given, ", ")
+		}
+	}
+	check(t, square(must(Unary(OpSqrt, x))).Backward(nil, false))
+	if want := "backward of sqrt NaN false, "; seen != want {
+		t.Errorf("seen: %s, want %s", seen, want)
+	}
+}

@@ -159,7 +159,7 @@ func Discard(t *Tensor) { t.st.discard() }
 // It is meant for an operation's result; it does nothing to a tensor that anything else may refer to, such as a view.
 func (t *Tensor) Transient() {
 	s := t.st
-	t.transient = (s.pool != nil && s.ptr != nil || s.dev != nil && !s.dev.freed) && s.home == t && t.ctx != nil && !t.ctx.spares.off && t.ctx.Watch == nil && !s.temp &&
+	t.transient = (s.pool != nil && s.ptr != nil || s.dev != nil && !s.dev.freed) && s.home == t && t.ctx != nil && !t.ctx.spares.off && !t.ctx.watched() && !s.temp &&
 		s.pins == 0 && !s.gone && !s.flat && !t.view && !t.frozen && t.leaf == nil && t.grad == nil && t.node != nil
 }
 

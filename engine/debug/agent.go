@@ -70,7 +70,6 @@ type Agent struct {
 	follows bool    // here is up to date
 	calls   int64   // see engine.Stopped
 
-	watched   bool           // the tensors tell of their operations
 	given     bool           // a value that is not finite was told of since the latest update
 	told      *tensor.Tensor // the latest result that was told of
 	toldAt    uint64         // the step of its operation
@@ -459,22 +458,6 @@ func (a *Agent) Stuck(why string) (held bool) {
 		a.tell(engine.Stopped{Why: engine.AtDeadlock, Waits: true, Text: why})
 	}
 	return a.waits
-}
-
-// watch has the tensors' operations tell the agent of values that are not finite, once that is wanted.
-func (a *Agent) watch() {
-	if a.watched || !slices.ContainsFunc(a.breaks, func(b *breakpoint) bool { return b.NotFinite }) {
-		return
-	}
-	a.watched = true
-	recipes := a.Tensors.Watch
-	a.Tensors.Made = a.operation
-	a.Tensors.Watch = func(op string, out *tensor.Tensor, inputs []*tensor.Tensor) {
-		if recipes != nil {
-			recipes(op, out, inputs)
-		}
-		a.operation(op, out, inputs)
-	}
 }
 
 // operation stops where an operation's result is not finite, at one that was given the like only once an update. What an

@@ -35,9 +35,10 @@ func (a *Agent) replace(list []engine.Breakpoint) (err error) {
 				return err
 			}
 		}
-		a.breaks = append(a.breaks, own)
+		if a.breaks = append(a.breaks, own); b.NotFinite {
+			a.Tensors.Made = a.operation
+		}
 	}
-	a.watch()
 	return nil
 }
 

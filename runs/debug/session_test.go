@@ -298,6 +298,27 @@ def main():
 	s.finish()
 }
 
+// A recipe that watches for NaN itself hides nothing from the debugger.
+func TestNonFiniteWatched(t *testing.T) {
+	s := launch(t, options(t, `def main():
+    run.watch_nan(abort = False)
+    for i in range(2):
+        a = tensor.zeros(1)
+        a.requires_grad = True
+        a.sqrt().sum().backward()
+    run.log(x = 1)
+`, 1)).start()
+	s.do("break 7", "continue", "delete")
+	s.want("nonfinite", "rank 0: the result of backward of sqrt is infinite, at", "recipe.star:6")
+	s.do("rcontinue", "break nonfinite")
+	for range 2 {
+		s.do("continue")
+		s.want("where", ":6 in main", "the result of backward of sqrt is infinite")
+	}
+	s.finish()
+	s.same()
+}
+
 // Eight ranks are held for longer than any of their time limits: three seconds, or DRUN_TEST_HELD.
 func TestHeld(t *testing.T) {
 	long := try.To(time.ParseDuration(cmp.Or(os.Getenv("DRUN_TEST_HELD"), "3s")))

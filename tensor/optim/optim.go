@@ -173,9 +173,7 @@ func (f *flat) owned() error {
 // changed marks the parameters as written by a step.
 func (f *flat) changed() {
 	f.Data.Touched()
-	if c := f.Data.Context(); c != nil && c.Watch != nil {
-		c.Watch("the optimizer's step", f.Data, []*tensor.Tensor{f.Grads})
-	}
+	f.Data.Context().Watched("the optimizer's step", f.Data, f.Grads)
 }
 
 // update updates parameters i up to, not including, j, as far as they are this rank's.
