@@ -1,9 +1,7 @@
 package engine
 
-// Debug is what a debugger asks of a rank, which carries it out at its next step, or at once while it stands still. The rank
-// answers with a Debugged of the same number.
+// Debug is what a debugger asks of a rank, which carries it out at its next step, or at once while it stands still.
 type Debug struct {
-	ID     uint64
 	Breaks *[]Breakpoint `cbor:",omitempty"` // replaces all breakpoints
 	Pause  bool          `cbor:",omitempty"` // the rank stops at its next step
 	Go     *Go           `cbor:",omitempty"` // the rank goes on
@@ -80,6 +78,7 @@ type Go struct {
 
 // Look asks for values while the rank stands still.
 type Look struct {
+	ID    uint64 // the answer has it too
 	Frame int    // of Stopped.Frames
 	Scope string // Locals or Globals; "": see below
 	Of    int    // a value's number: its parts
@@ -94,13 +93,18 @@ const (
 
 // Debugged is what a rank tells the debugger.
 type Debugged struct {
-	ID      uint64       // of what it answers; 0: it tells by itself
-	Error   string       `cbor:",omitempty"`
-	Stopped *Stopped     `cbor:",omitempty"`
-	Waits   bool         `cbor:",omitempty"` // for other ranks, for a while now
-	Goes    bool         `cbor:",omitempty"` // the wait is over
-	Ended   bool         `cbor:",omitempty"` // main has returned: the rank has nothing more to stop at
-	Values  []DebugValue `cbor:",omitempty"`
+	Stopped *Stopped `cbor:",omitempty"`
+	Waits   bool     `cbor:",omitempty"` // for other ranks, for a while now
+	Goes    bool     `cbor:",omitempty"` // the wait is over
+	Ended   bool     `cbor:",omitempty"` // main has returned: the rank has nothing more to stop at
+	Seen    *Seen    `cbor:",omitempty"`
+}
+
+// Seen answers a Look.
+type Seen struct {
+	ID     uint64
+	Values []DebugValue
+	Error  string // ""; there are values
 }
 
 // Why a rank stands still.

@@ -30,9 +30,8 @@ type Recipe struct {
 	Rank    *starlib.Rank
 	Tensors *tensor.Context
 	Env     starlark.StringDict
-	Source  func(file string) []byte // by the name that positions show
-	Marks   bool                     // files are compiled with lang.Mark
-	Entry   bool                     // the rank waits for the debugger before its first step
+	Lines   func(file string) *lang.Lines // by the name that positions show; nil: it is no file of the recipe
+	Entry   bool                          // the rank waits for the debugger before its first step
 }
 
 // Agent is the debugger's part in a rank.
@@ -61,8 +60,8 @@ type Agent struct {
 	began    time.Time
 	held     time.Duration
 
-	files   map[string]*file
-	latest  *file // looked up
+	files   map[string]*lang.Lines
+	latest  *lang.Lines // looked up
 	base    uint64
 	digest  uint64
 	locals  uint64
@@ -86,7 +85,7 @@ type wait struct {
 
 // place is a statement.
 type place struct {
-	file *file
+	in   *lang.Lines
 	line int32
 }
 
@@ -96,15 +95,9 @@ type frame struct {
 	since, before engine.Moment // when that began, and the one before it
 }
 
-// file is a file of the recipe.
-type file struct {
-	name  string
-	lines *lang.Lines
-}
-
 // New makes the agent of a rank. ctx ends when the run is aborted; send passes on what the agent tells the debugger.
 func New(ctx context.Context, send func(*engine.Debugged) error) *Agent {
-	return &Agent{ctx: ctx, send: send, asked: queue.New[[]*engine.Debug](queue.Limits{}), files: map[string]*file{}}
+	return &Agent{ctx: ctx, send: send, asked: queue.New[[]*engine.Debug](queue.Limits{}), files: map[string]*lang.Lines{}}
 }
 
 // Begin is called on the recipe's goroutine before its thread executes anything.
@@ -139,28 +132,23 @@ func (a *Agent) Deliver(m *engine.Debug) {
 	}
 }
 
-// serve does what was asked for.
+// serve does what the debugger has asked for, on the recipe's goroutine.
 func (a *Agent) serve() {
 	a.Wanted.Store(false)
 	all, _, _ := a.asked.Take()
 	for _, m := range all {
-		answer := a.obey(m)
-		answer.ID = m.ID
-		_ = a.send(answer)
+		a.obey(m)
 	}
 }
 
-// obey does what the debugger asks for, on the recipe's goroutine.
-func (a *Agent) obey(m *engine.Debug) *engine.Debugged {
-	answer := &engine.Debugged{}
+func (a *Agent) obey(m *engine.Debug) {
 	a.attended = !m.Leave
 	if m.Leave {
-		a.breaks, a.going, a.due, a.still, a.waits = nil, engine.Go{}, nil, false, false
+		a.replace(nil)
+		a.going, a.due, a.still, a.waits = engine.Go{}, nil, false, false
 	}
 	if m.Breaks != nil {
-		if err := a.replace(*m.Breaks); err != nil {
-			answer.Error = err.Error()
-		}
+		a.replace(*m.Breaks)
 	}
 	if m.Pause && !a.still && !a.waits {
 		a.due = &engine.Stopped{Why: engine.AtPause}
@@ -170,15 +158,12 @@ func (a *Agent) obey(m *engine.Debug) *engine.Debugged {
 		a.depth = a.Thread.CallStackDepth()
 	}
 	if m.Look != nil {
-		if !a.still && !a.waits {
-			answer.Error = "the rank is executing: pause it first"
-		} else if values, err := a.look(m.Look); err != nil {
-			answer.Error = err.Error()
-		} else {
-			answer.Values = values
+		seen := &engine.Seen{ID: m.Look.ID, Error: "the rank is executing: pause it first"}
+		if a.still || a.waits {
+			seen.Values, seen.Error = a.look(m.Look)
 		}
+		_ = a.send(&engine.Debugged{Seen: seen})
 	}
-	return answer
 }
 
 // Called is called where the recipe calls a builtin, if Wanted.
@@ -279,7 +264,7 @@ func (a *Agent) follow() {
 	depth := len(a.here)
 	a.compareAll(at)
 	for _, b := range a.breaks {
-		if b.Changes == "" && b.Line == at.line && b.File == at.file.name {
+		if b.Changes == "" && b.Line == at.line && b.File == at.in.File {
 			if text, holds := a.holds(b); holds && a.meet(b, text) {
 				return
 			}
@@ -338,22 +323,18 @@ func (a *Agent) resume() {
 
 func (a *Agent) placeAt(depth int) place {
 	pos := a.Thread.DebugFrame(depth).Position()
-	if name := pos.Filename(); a.latest == nil || a.latest.name != name {
-		f, known := a.files[name]
+	if name := pos.Filename(); a.latest == nil || a.latest.File != name {
+		lines, known := a.files[name]
 		if !known {
-			if src := a.Source(name); src != nil { // a file of the recipe
-				if parsed, err := lang.Parse(name, src); err == nil {
-					f = &file{name, parsed.Lines(a.Marks)}
-				}
-			}
-			a.files[name] = f
+			lines = a.Lines(name)
+			a.files[name] = lines
 		}
-		if f == nil {
+		if lines == nil {
 			return place{}
 		}
-		a.latest = f
+		a.latest = lines
 	}
-	return place{a.latest, a.latest.lines.Statement(pos.Line)}
+	return place{a.latest, a.latest.Statement(pos.Line)}
 }
 
 // stop holds the thread until the debugger lets it go on, or the run ends.

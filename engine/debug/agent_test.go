@@ -23,7 +23,6 @@ type rank struct {
 	t    testing.TB
 	said chan *engine.Debugged
 	over chan error
-	id   uint64
 }
 
 func begin(t testing.TB, src string, marks bool) *rank {
@@ -67,8 +66,8 @@ func start(t testing.TB, src string, marks, entry bool) *rank {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Begin(Recipe{Thread: thread, Rank: self, Tensors: u.Tensors, Env: u.Env, Marks: marks, Entry: entry,
-		Source: func(name string) []byte { return []byte(src) }})
+	r.Begin(Recipe{Thread: thread, Rank: self, Tensors: u.Tensors, Env: u.Env, Entry: entry,
+		Lines: func(string) *lang.Lines { return file.Lines(marks) }})
 	go func() {
 		_, err := program.Init(thread, u.Env)
 		r.over <- err
@@ -98,16 +97,18 @@ func (r *rank) stopped() *engine.Stopped {
 	}
 }
 
-func (r *rank) ask(m *engine.Debug) *engine.Debugged {
+// ask has the debugger ask, and returns the answer to a look.
+func (r *rank) ask(m *engine.Debug) *engine.Seen {
 	r.t.Helper()
-	r.id++
-	m.ID = r.id
 	r.Deliver(m)
+	if m.Look == nil {
+		return nil
+	}
 	for {
 		select {
 		case a := <-r.said:
-			if a.ID == m.ID {
-				return a
+			if a.Seen != nil {
+				return a.Seen
 			}
 		case <-time.After(30 * time.Second):
 			r.t.Fatal("no answer")

@@ -23,23 +23,20 @@ type breakpoint struct {
 }
 
 // replace sets the breakpoints.
-func (a *Agent) replace(list []engine.Breakpoint) (err error) {
-	a.breaks = nil
+func (a *Agent) replace(list []engine.Breakpoint) {
+	a.breaks, a.Tensors.Made = nil, nil
 	for _, b := range list {
 		if b.Ranks != nil && !slices.Contains(b.Ranks, a.Rank.Rank) {
 			continue
 		}
 		own := &breakpoint{Breakpoint: b}
 		if src := b.Condition + b.Changes; src != "" {
-			if own.expr, err = Parse(src, a.Env); err != nil {
-				return err
-			}
+			own.expr, _ = Parse(src, a.Env) // the debugger has parsed it
 		}
 		if a.breaks = append(a.breaks, own); b.NotFinite {
 			a.Tensors.Made = a.operation
 		}
 	}
-	return nil
 }
 
 // passes reports whether the rank goes on where it meets a breakpoint, which it then notes if that is wanted.
@@ -114,8 +111,8 @@ func (a *Agent) compare(b *breakpoint, at place) {
 	}
 	first := b.value == 0
 	b.known, b.value = true, sum
-	if before.file == nil {
+	if before.in == nil {
 		before, since = b.where, b.since
 	}
-	a.goesOn(engine.Met{Moment: since, Break: b.ID, File: before.file.name, Line: before.line, Value: sum, Calls: a.calls, First: first, NotFinite: !finite(v, 0)})
+	a.goesOn(engine.Met{Moment: since, Break: b.ID, File: before.in.File, Line: before.line, Value: sum, Calls: a.calls, First: first, NotFinite: !finite(v, 0)})
 }

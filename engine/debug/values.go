@@ -15,7 +15,6 @@ import (
 	"go.starlark.net/starlarkstruct"
 
 	"drun/engine"
-	"drun/internal/try"
 	"drun/kernel/dtype"
 	"drun/starlib"
 	"drun/starlib/lang"
@@ -131,30 +130,42 @@ func (a *Agent) apart() (end func()) {
 	}
 }
 
-// look answers what values there are.
-func (a *Agent) look(l *engine.Look) (_ []engine.DebugValue, err error) {
-	defer try.Caught(&err)
+// look answers what values there are, or why there are none.
+func (a *Agent) look(l *engine.Look) (_ []engine.DebugValue, problem string) {
+	defer func() {
+		if p := recover(); p != nil { // the recipe goes on, whatever its values are like
+			problem = fmt.Sprintf("it cannot be shown: %v", p)
+		}
+	}()
+	if l.Of > len(a.parts) || l.Frame < 0 || l.Frame >= len(a.frames) && l.Of == 0 {
+		return nil, "the rank has gone on since"
+	}
+	var list []named
 	if l.Of > 0 {
-		try.FailIf(l.Of > len(a.parts), "the rank has gone on since")
-		var list []named
 		for name, part := range partsOf(a.parts[l.Of-1]) {
 			if list = append(list, named{name, part}); len(list) == shownAtMost {
 				break
 			}
 		}
-		return a.shown(list), nil
+		return a.shown(list), ""
 	}
-	try.FailIf(l.Frame < 0 || l.Frame >= len(a.frames), "there is no such call")
 	fr := a.Thread.DebugFrame(a.frames[l.Frame])
 	fn := fr.Callable().(*starlark.Function)
 	switch l.Scope {
 	case engine.Locals:
-		return a.shown(locals(fr, fn)), nil
+		return a.shown(locals(fr, fn)), ""
 	case engine.Globals:
-		return a.shown(globals(fn)), nil
+		return a.shown(globals(fn)), ""
 	}
-	v := try.To(a.evaluate(try.To(Parse(l.Expr, a.Env)), a.frames[l.Frame]))
-	return a.shown([]named{{l.Expr, v}}), nil
+	e, err := Parse(l.Expr, a.Env)
+	var v starlark.Value
+	if err == nil {
+		v, err = a.evaluate(e, a.frames[l.Frame])
+	}
+	if err != nil {
+		return nil, err.Error()
+	}
+	return a.shown([]named{{l.Expr, v}}), ""
 }
 
 // shownAtMost limits how many parts of a value are shown, textAtMost how long each text is.

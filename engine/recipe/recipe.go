@@ -194,6 +194,17 @@ func (b *Bundle) Text(name string) []byte {
 	return nil
 }
 
+// Lines lists the lines of the statements of the file that positions show under this name; nil: there is none. marks says whether
+// it is compiled with Marks.
+func (b *Bundle) Lines(name string, marks bool) *lang.Lines {
+	if s := b.Shown(name); s != nil {
+		if parsed, err := lang.Parse(name, s.Content); err == nil {
+			return parsed.Lines(marks)
+		}
+	}
+	return nil
+}
+
 // Fault formats an error at a position in the files as shown, like a rank's: a one-line message, and an excerpt
 // with the source line.
 func (b *Bundle) Fault(file string, line, col int32, msg string) (message, excerpt string) {

@@ -62,7 +62,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	w.mu.Lock()
 	w.thread = thread
 	w.mu.Unlock()
-	w.debug.Begin(debug.Recipe{Thread: thread, Rank: rank, Tensors: u.Tensors, Env: u.Env, Source: w.bundle().Text, Marks: w.job.Marks, Entry: w.job.Debug})
+	w.debug.Begin(debug.Recipe{Thread: thread, Rank: rank, Tensors: u.Tensors, Env: u.Env, Lines: func(file string) *lang.Lines { return w.bundle().Lines(file, w.job.Marks) }, Entry: w.job.Debug})
 	if err := cmp.Or(w.doubt(), context.Cause(w.ctx)); err != nil {
 		return err
 	}

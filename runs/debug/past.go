@@ -79,7 +79,7 @@ func (c *Console) changes(ctx context.Context, ranks []int, expr string, which W
 	if expr == "" {
 		refuse("say which value")
 	}
-	try.Ok(c.checkExpression(expr, c.Statements(f.File)))
+	try.Ok(c.checkExpression(expr, c.Bundle.Lines(f.File, c.marks)))
 	breaks := append(more, engine.Breakpoint{ID: ofValue, Changes: expr, Func: f.Func, At: f.At})
 	return try.To(c.Search(ctx, ranks, breaks, which, c.Say))
 }

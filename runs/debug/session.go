@@ -37,7 +37,6 @@ type Session struct {
 	given   []engine.Param // nil: the history has them
 	secrets []engine.Param
 	env     starlark.StringDict
-	lines   map[string]*lang.Lines
 	marks   bool
 	lastID  int
 
@@ -87,7 +86,7 @@ func (s *Session) await(ctx context.Context, is func() bool) error {
 }
 
 func newSession(o run.Options) *Session {
-	return &Session{options: o, lines: map[string]*lang.Lines{}, env: universe.Names(), changed: make(chan struct{}), breaks: map[string][]engine.Breakpoint{}, lacking: map[int64]int64{}}
+	return &Session{options: o, env: universe.Names(), changed: make(chan struct{}), breaks: map[string][]engine.Breakpoint{}, lacking: map[int64]int64{}}
 }
 
 // Launch starts a run under the debugger. Its ranks wait before their first step, until Start. If ctx ends before they do, the
@@ -246,17 +245,6 @@ func (s *Session) Follow(see func(View)) {
 // shown is the world that is shown. The caller has the lock, or is the only one who goes back and forth.
 func (s *Session) shown() *world { return cmp.Or(s.past, s.base) }
 
-// Statements lists the lines of a file's statements; nil: the recipe has no such file.
-func (s *Session) Statements(file string) *lang.Lines {
-	src := s.Bundle.Shown(file)
-	if s.lines[file] == nil && src != nil {
-		if parsed, err := lang.Parse(file, src.Content); err == nil {
-			s.lines[file] = parsed.Lines(s.marks)
-		}
-	}
-	return s.lines[file]
-}
-
 // Files lists the recipe's files, as positions show them.
 func (s *Session) Files() (names []string) {
 	for _, src := range s.Bundle.Sources {
@@ -305,7 +293,7 @@ func (s *Session) place(b *Placed) (err error) {
 		}
 		return nil
 	}
-	lines := s.Statements(b.File)
+	lines := s.Bundle.Lines(b.File, s.marks)
 	if lines == nil {
 		return exit.WithHint(exit.Errorf(exit.Usage, "the run has no file %s", b.File), "its files: "+strings.Join(s.Files(), ", "))
 	}
@@ -452,14 +440,15 @@ func (s *Session) Look(ctx context.Context, rank int, l engine.Look) (_ []engine
 	s.change(func() {
 		w = s.shown()
 		if stop, err = w.stands(rank); err == nil {
+			w.asked, w.answer = w.asked+1, nil
+			l.ID = w.asked
 			w.tell(rank, &engine.Debug{Look: &l})
-			w.asked, w.answer = w.sent, nil
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	var answer *engine.Debugged
+	var answer *engine.Seen
 	err = s.await(ctx, func() bool {
 		answer = w.answer
 		is, _ := w.stands(rank)

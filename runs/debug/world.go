@@ -46,10 +46,9 @@ type world struct {
 
 	link   *cluster.Conn[engine.Debugging, engine.Debugging] // to the process that leads it
 	ranks  []Rank
-	sent   uint64           // number of the latest message
-	asked  uint64           // of the latest question
-	answer *engine.Debugged // to it
-	held   bool             // the ranks were told that some of them stand still
+	asked  uint64       // number of the latest question
+	answer *engine.Seen // to it
+	held   bool         // the ranks were told that some of them stand still
 	over   bool
 	why    string // it failed
 
@@ -99,8 +98,8 @@ func (w *world) heard(m *engine.Debugging) {
 		case d.Waits && r.State == Executes:
 			r.State = Waits
 		}
-		if d.ID == w.asked {
-			w.answer = d
+		if d.Seen != nil && d.Seen.ID == w.asked {
+			w.answer = d.Seen
 		}
 	}
 	w.hold()
@@ -132,8 +131,6 @@ func (w *world) hold() {
 
 // tell sends a rank something.
 func (w *world) tell(rank int, m *engine.Debug) {
-	w.sent++
-	m.ID = w.sent
 	if !w.over && w.ranks[rank].State != Ended {
 		w.link.Send(&engine.Debugging{Rank: rank, Debug: m}) // listen notices that the other end is gone
 	}

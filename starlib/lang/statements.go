@@ -108,13 +108,14 @@ func placed(e syntax.Expr) bool {
 
 // Lines says at which statements of a file a thread can be stopped.
 type Lines struct {
+	File  string   // as positions show it
 	first []int32  // by line: the first line of the statement that it belongs to, 0 without one
 	Names []string // all that occur in the file
 }
 
 // Lines lists the lines of the file's statements. marks says whether it is compiled with Marks.
 func (f *File) Lines(marks bool) *Lines {
-	l := &Lines{}
+	l := &Lines{File: f.Syntax.Path}
 	syntax.Walk(f.Syntax, func(n syntax.Node) bool {
 		if id, ok := n.(*syntax.Ident); ok && !slices.Contains(l.Names, id.Name) {
 			l.Names = append(l.Names, id.Name)
