@@ -159,12 +159,15 @@ func (p *prompt) converse(in io.Reader) error {
 	readline := p.reader(in)
 	failed := !p.do("where")
 	for {
-		if over, _ := p.Over(); over {
+		_, mortem := p.Failed()
+		if over, _ := p.Over(); over && !mortem {
 			return cmp.Or(p.outcome(), failedIf(failed))
 		}
 		line, err := readline()
 		switch line = strings.TrimSpace(line); {
 		case errors.Is(err, liner.ErrPromptAborted):
+		case (errors.Is(err, io.EOF) || line == "quit" || line == "q") && mortem:
+			return p.outcome()
 		case errors.Is(err, io.EOF), line == "quit", line == "q":
 			return failedIf(failed)
 		case err != nil:

@@ -117,6 +117,14 @@ func (a *Agent) Returned() {
 	}
 }
 
+// Failed is called when the recipe has failed, or was ended since another rank has.
+func (a *Agent) Failed() {
+	a.ended.Store(true)
+	if a.attended {
+		_ = a.send(&engine.Debugged{Failed: new(a.now())})
+	}
+}
+
 // Deliver takes what the debugger asks for. It may be called from any goroutine.
 func (a *Agent) Deliver(m *engine.Debug) {
 	switch {
@@ -128,7 +136,7 @@ func (a *Agent) Deliver(m *engine.Debug) {
 	}
 	a.asked.Add(1, func(all *[]*engine.Debug) { *all = append(*all, m) })
 	if a.Wanted.Store(true); a.ended.Load() {
-		_ = a.send(&engine.Debugged{ID: m.ID, Ended: true})
+		_ = a.send(&engine.Debugged{Ended: true})
 	}
 }
 

@@ -69,6 +69,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 
 	globals, err := loader.Exec(thread, w.job.Main)
 	if err != nil {
+		w.debug.Failed()
 		return lang.Explain(thread, err)
 	}
 	if err := u.Params.Unknown(); err != nil {
@@ -93,6 +94,7 @@ func (w *worker) execute(rank *starlib.Rank, u *universe.Universe) (err error) {
 	}
 	rank.Stage = starlib.Running
 	if _, err := starlark.Call(thread, main, nil, nil); err != nil {
+		w.debug.Failed()
 		return lang.Explain(thread, err)
 	}
 	w.debug.Returned()

@@ -68,6 +68,12 @@ const pausing = 10 * time.Second
 
 // stand stops all ranks, and returns where they are.
 func (s *Session) stand(ctx context.Context) (now moments, err error) {
+	if _, is := s.Failed(); is && s.Now().Over {
+		for _, r := range s.Now().Ranks {
+			now = append(now, r.Failed)
+		}
+		return now, nil
+	}
 	s.Pause(nil)
 	ctx, cancel := context.WithTimeout(ctx, pausing)
 	defer cancel()
@@ -92,10 +98,14 @@ func (s *Session) stand(ctx context.Context) (now moments, err error) {
 	return now, err
 }
 
-// StepBack takes ranks, nil for all, back to the beginning of the previous statement of the same function, or of its caller.
+// StepBack takes ranks, nil for all, back to the beginning of the previous statement of the same function, or of its caller; in a
+// run that has failed, to the step that did.
 func (s *Session) StepBack(ctx context.Context, rank int, ranks []int, say Say) (err error) {
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
+	if s.Now().Over {
+		return s.goTo(ctx, now, now, rank, say)
+	}
 	to := slices.Clone(now)
 	var unknown []int
 	for r, is := range s.Now().Ranks {
@@ -122,8 +132,8 @@ func (s *Session) StepBack(ctx context.Context, rank int, ranks []int, say Say) 
 	return s.goTo(ctx, now, to, rank, say)
 }
 
-// ReverseContinue takes a rank back to where it last met a breakpoint, or else to the beginning of main.
-func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err error) {
+// ReverseContinue takes a rank back to where it last met a breakpoint, or else all ranks to the beginning of main.
+func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (all bool, err error) {
 	defer try.Caught(&err)
 	now := try.To(s.stand(ctx))
 	if breaks := s.Breakpoints(); len(breaks) > 0 {
@@ -132,7 +142,7 @@ func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err e
 			if m.Moment.Before(*now[rank]) {
 				to := slices.Clone(now)
 				to[rank] = &m.Moment
-				return s.goTo(ctx, now, to, rank, say)
+				return false, s.goTo(ctx, now, to, rank, say)
 			}
 		}
 	}
@@ -145,7 +155,7 @@ func (s *Session) ReverseContinue(ctx context.Context, rank int, say Say) (err e
 	})
 	err = s.await(ctx, w.quiet)
 	s.show(w, now)
-	return err
+	return true, err
 }
 
 // GoTo takes a rank, and others with it, back to moments that a search has found.
@@ -461,7 +471,7 @@ func (s *Session) pace() (update, step float64) {
 func (s *Session) show(w *world, now moments) {
 	s.change(func() {
 		if s.past == nil {
-			s.present = now
+			s.present, s.mortem = now, s.base.over
 		} else {
 			s.leaving.Go(s.past.close)
 		}

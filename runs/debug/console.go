@@ -108,7 +108,12 @@ func (c *Console) help(context.Context, string) string {
 func refuse(format string, args ...any) { try.Ok(exit.Errorf(exit.Usage, format, args...)) }
 
 // stop is where the current rank stands.
-func (c *Console) stop() *engine.Stopped { return try.To(c.Stands(c.Rank)) }
+func (c *Console) stop() *engine.Stopped {
+	if rank, failed := c.Failed(); failed && c.Now().Over {
+		refuse("the run has ended: back goes to where rank %d failed", rank)
+	}
+	return try.To(c.Stands(c.Rank))
+}
 
 func (c *Console) frame() engine.DebugFrame {
 	frames := c.stop().Frames
@@ -177,6 +182,8 @@ func (c *Console) states(v View) (lines []string) {
 	switch {
 	case v.Over:
 		lines = append(lines, strings.TrimSuffix("the run has ended: "+v.Why, ": "))
+	case v.Past && c.mortem:
+		lines = append(lines, "in the past: the run has failed since")
 	case v.Past:
 		lines = append(lines, "in the past: the run itself stands still, later")
 	case c.past:
@@ -269,6 +276,9 @@ func (c *Console) here() string {
 	c.Frame = 0
 	v := c.Now()
 	lines := c.states(v)
+	if rank, failed := c.Failed(); v.Over && failed {
+		return fmt.Sprintf("%s\nback goes to where rank %d failed", lines[0], rank)
+	}
 	if v.Over {
 		return lines[0]
 	}

@@ -15,7 +15,11 @@ import (
 
 func (c *Console) back(ctx context.Context, args string) string {
 	ranks := c.ranksOf(args)
-	c.stop()
+	if rank, is := c.Failed(); is && c.Now().Over {
+		c.Rank = rank
+	} else {
+		c.stop()
+	}
 	try.Ok(c.StepBack(ctx, c.Rank, ranks, c.Say))
 	if ranks != nil {
 		return c.alone(ctx, ranks)
@@ -33,7 +37,9 @@ func (c *Console) after(ctx context.Context) string {
 
 func (c *Console) reverse(ctx context.Context, _ string) string {
 	c.stop()
-	try.Ok(c.ReverseContinue(ctx, c.Rank, c.Say))
+	if try.To(c.ReverseContinue(ctx, c.Rank, c.Say)) {
+		return c.after(ctx)
+	}
 	return c.alone(ctx, []int{c.Rank})
 }
 

@@ -45,6 +45,7 @@ type Session struct {
 	breaks  map[string][]engine.Breakpoint // by who has set them
 	base    *world                         // the run itself, or the repetition that the session began with
 	past    *world                         // nil: the base is shown
+	mortem  bool                           // past is that of a run that has failed: it does not come back to the base
 	present []*engine.Moment               // of each rank, in the base, while past is shown; nil: it has ended
 	source  *world                         // the recorded run that TakeUp repeats; nil: base is the run itself
 	left    bool                           // the run goes on without the debugger, which has been there
@@ -219,13 +220,28 @@ type View struct {
 func (s *Session) Now() (v View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return View{slices.Clone(s.shown().ranks), s.past != nil, s.base.over && !s.left, s.base.why}
+	return View{slices.Clone(s.shown().ranks), s.past != nil, s.base.over && !s.left && !s.mortem, s.base.why}
 }
 
 // Over reports whether the run has ended, and why, if it has failed.
 func (s *Session) Over() (over bool, why string) {
 	v := s.Now()
 	return v.Over, v.Why
+}
+
+// Failed is the rank whose error has ended the run that this session has begun, if it is known where that was: StepBack goes there.
+func (s *Session) Failed() (rank int, is bool) {
+	s.mu.Lock()
+	over := s.base.over
+	s.mu.Unlock()
+	if !over {
+		return 0, false
+	}
+	<-s.base.ran
+	if r := s.base.result; r != nil && r.Failure != nil {
+		rank, is = r.Failure.Rank, true
+	}
+	return rank, is && rank >= 0 && rank < len(s.base.ranks) && s.base.ranks[rank].Failed != nil
 }
 
 // Follow calls see whenever something has changed, until the session is closed.

@@ -379,6 +379,9 @@ func TestDies(t *testing.T) {
 	if _, why := s.Over(); !strings.Contains(why, "killed") {
 		t.Errorf("the run says %q", why)
 	}
+	if _, is := s.Failed(); is {
+		t.Error("where a killed rank was is not known")
+	}
 }
 
 // A launch that is interrupted ends the run, whose end is in the history.

@@ -27,9 +27,10 @@ const (
 
 // Rank is one rank of a world.
 type Rank struct {
-	State State
-	Stop  *engine.Stopped // the latest one; nil: it has not stopped yet
-	Why   string          // it has failed
+	State  State
+	Stop   *engine.Stopped // the latest one; nil: it has not stopped yet
+	Why    string          // it has failed,
+	Failed *engine.Moment  // there; nil: unknown
 }
 
 // world is a run under the debugger: the run itself, or a repetition of it. Its fields are the session's, see there; methods in
@@ -91,6 +92,8 @@ func (w *world) heard(m *engine.Debugging) {
 		switch {
 		case d.Stopped != nil:
 			r.State, r.Stop = Held, d.Stopped
+		case d.Failed != nil:
+			r.Failed = d.Failed
 		case d.Ended:
 			r.State = Ended
 		case d.Goes && r.State == Waits:
@@ -103,7 +106,7 @@ func (w *world) heard(m *engine.Debugging) {
 		}
 	}
 	w.hold()
-	if w == w.s.past && w.returned() {
+	if w == w.s.past && !w.s.mortem && w.returned() {
 		w.s.past = nil
 		w.s.leaving.Go(w.close)
 		w.s.leaving.Go(w.s.dismiss)

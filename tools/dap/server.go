@@ -273,7 +273,10 @@ func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func
 	case *dap.StepBackRequest:
 		return nil, s.moves(m.Arguments.ThreadId, m.Arguments.SingleThread, func(ranks []int) error { return c.StepBack(ctx, c.Rank, ranks, c.Say) }), nil
 	case *dap.ReverseContinueRequest:
-		return nil, s.moves(m.Arguments.ThreadId, false, func([]int) error { return c.ReverseContinue(ctx, c.Rank, c.Say) }), nil
+		return nil, s.moves(m.Arguments.ThreadId, false, func([]int) error {
+			_, err := c.ReverseContinue(ctx, c.Rank, c.Say)
+			return err
+		}), nil
 	}
 	return nil, nil, exit.Errorf(exit.Usage, "this adapter has no %s", m.(dap.RequestMessage).GetRequest().Command)
 }
