@@ -30,7 +30,7 @@ type Moment struct {
 	Updates int64  // of the parameters that the rank has made, see starlib.Rank
 	Steps   uint64 // of the interpreter, since the latest of them or since the rank's start
 	Digest  uint64 // of the parameters after that update; 0: there is none
-	Locals  uint64 // digest of the recipe's variables then; 0: unknown, since there was no debugger yet
+	Locals  uint64 // digest of the recipe's variables then or, before the first update, at this moment; 0: unknown, since the debugger did not see them
 }
 
 // Same reports whether two moments are the same one, except for the variables.

@@ -366,6 +366,12 @@ func (a *Agent) stop(s engine.Stopped) {
 func (a *Agent) tell(s engine.Stopped) {
 	a.parts = nil
 	s.Moment, s.Calls, s.Met, a.met = a.now(), a.calls, a.met, nil
+	if a.digest == 0 && !s.Waits { // nothing else tells whether a repetition comes to the same values
+		s.Moment.Locals = a.variables()
+		if depth := a.Thread.CallStackDepth(); a.follows && depth <= len(a.here) && a.here[depth-1].since.Same(s.Moment) {
+			a.here[depth-1].since = s.Moment
+		}
+	}
 	s.Seconds = (time.Since(a.began) - a.held).Seconds()
 	s.Frames = a.stack()
 	if a.follows {

@@ -292,9 +292,14 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 				s.change(func() { s.lacking[w.from.From.Updates] = to[ranks[0]].Updates })
 			default:
 				s.change(func() { s.loose, s.lacking = true, map[int64]int64{} })
-				say.tell("some variables have other values in each repetition, such as a time: they may not be what they were")
+				say.tell(areLoose)
 			}
+			unknown := slices.ContainsFunc(ranks, func(r int) bool { return to[r].Digest == 0 && to[r].Locals == 0 })
 			if found := wanted(w, at); (same || s.loose) && (last || found) {
+				if unknown && !s.loose && !s.unproven {
+					s.unproven = true
+					say.tell("no update had been made by then, and these variables were not seen before: nothing proves that they have the same values")
+				}
 				return w, nil
 			}
 		}
@@ -306,6 +311,8 @@ func (s *Session) again(ctx context.Context, updates int64, to moments, ranks []
 	return nil, exit.WithHint(exit.Errorf(exit.Recipe, "the repetition did not come to the same moment: %s", problem),
 		"a recipe that depends on time or on the order of arrival cannot be repeated: drun replay says where it differs")
 }
+
+const areLoose = "some variables have other values in each repetition, such as a time: they may not be what they were"
 
 // arrive lets the ranks of a repetition go to their moments, and returns where they are then, or what keeps some from theirs.
 func (s *Session) arrive(ctx context.Context, w *world, to moments, ranks []int, breaks []engine.Breakpoint, how engine.Go) (problem string, at []Rank, err error) {

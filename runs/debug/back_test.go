@@ -406,3 +406,39 @@ func TestWaitsOfGroups(t *testing.T) {
 	s.finish()
 	s.same()
 }
+
+// Without an update, moments that have been seen are compared.
+func TestWithoutUpdates(t *testing.T) {
+	const src = `def main():
+    w = tensor.zeros(2)
+    for step in range(4):
+        w = w + %s
+        y = w * 2
+        z = y + 1
+    run.log(x = w.sum().item())
+`
+	const differ, unproven = "some variables have other values", "nothing proves"
+	for _, c := range []struct {
+		value    string
+		commands []string
+		say      string // "": neither
+	}{
+		{"run.elapsed()", []string{"break 6", "continue", "continue", "back"}, unproven},
+		{"run.elapsed()", []string{"break 6", "continue", "continue", "back", "next"}, differ},
+		{"run.elapsed()", []string{"break 5", "continue", "next", "back"}, differ},
+		{"run.elapsed()", []string{"break 6", "continue", "changed w"}, differ},
+		{"step", []string{"break 6", "continue", "continue", "back", "next"}, unproven},
+		{"step", []string{"break 5", "continue", "next", "back", "next", "changed w"}, ""},
+	} {
+		s := launch(t, options(t, fmt.Sprintf(src, c.value), 2)).start()
+		s.do(c.commands...)
+		said := strings.Join(s.said, "\n")
+		if is := strings.Contains(said, differ); is != (c.say == differ) {
+			t.Errorf("%s, %v: said %s", c.value, c.commands, said)
+		}
+		if c.say != differ && strings.Contains(said, unproven) != (c.say == unproven) {
+			t.Errorf("%s, %v: said %s", c.value, c.commands, said)
+		}
+		s.Close()
+	}
+}

@@ -89,7 +89,14 @@ func (c *Console) Do(ctx context.Context, line string) (_ string, err error) {
 		refuse("%s takes nothing; print %s evaluates the line", strings.Split(cmd.names, ", ")[0], line)
 		return "", nil
 	default:
-		return cmd.do(c, ctx, strings.TrimSpace(args)), nil
+		text := cmd.do(c, ctx, strings.TrimSpace(args))
+		c.change(func() {
+			if c.untold {
+				c.Say.tell(areLoose)
+			}
+			c.untold = false
+		})
+		return text, nil
 	}
 }
 

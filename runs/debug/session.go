@@ -40,20 +40,22 @@ type Session struct {
 	marks   bool
 	lastID  int
 
-	mu      sync.Mutex                     // guards the rest, and the worlds
-	changed chan struct{}                  // closed at each change
-	breaks  map[string][]engine.Breakpoint // by who has set them
-	base    *world                         // the run itself, or the repetition that the session began with
-	past    *world                         // nil: the base is shown
-	mortem  bool                           // past is that of a run that has failed: it does not come back to the base
-	present []*engine.Moment               // of each rank, in the base, while past is shown; nil: it has ended
-	source  *world                         // the recorded run that TakeUp repeats; nil: base is the run itself
-	left    bool                           // the run goes on without the debugger, which has been there
-	closed  bool
-	leaving sync.WaitGroup  // repetitions that are no longer shown, and end
-	spare   func() *world   // waits for the repetition that was begun for the next step back, see prepare; nil: there is none
-	lacking map[int64]int64 // states, by their updates, that lack variables, and up to which update that was seen
-	loose   bool            // the variables have other values in each repetition
+	mu       sync.Mutex                     // guards the rest, and the worlds
+	changed  chan struct{}                  // closed at each change
+	breaks   map[string][]engine.Breakpoint // by who has set them
+	base     *world                         // the run itself, or the repetition that the session began with
+	past     *world                         // nil: the base is shown
+	mortem   bool                           // past is that of a run that has failed: it does not come back to the base
+	present  []*engine.Moment               // of each rank, in the base, while past is shown; nil: it has ended
+	source   *world                         // the recorded run that TakeUp repeats; nil: base is the run itself
+	left     bool                           // the run goes on without the debugger, which has been there
+	closed   bool
+	leaving  sync.WaitGroup  // repetitions that are no longer shown, and end
+	spare    func() *world   // waits for the repetition that was begun for the next step back, see prepare; nil: there is none
+	lacking  map[int64]int64 // states, by their updates, that lack variables, and up to which update that was seen
+	loose    bool            // the variables have other values in each repetition
+	untold   bool            // and nobody has been told so
+	unproven bool            // it was told that nothing proves that a repetition has come to the same values
 
 	repeating sync.Mutex // held while a repetition begins; guards made
 	made      []*world   // the repetitions that go on, or that have kept states

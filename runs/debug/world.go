@@ -107,6 +107,11 @@ func (w *world) heard(m *engine.Debugging) {
 	}
 	w.hold()
 	if w == w.s.past && !w.s.mortem && w.returned() {
+		for rank, p := range w.s.present {
+			if p != nil && !w.ranks[rank].Stop.Moment.SameLocals(*p) && !w.s.loose {
+				w.s.loose, w.s.untold = true, true
+			}
+		}
 		w.s.past = nil
 		w.s.leaving.Go(w.close)
 		w.s.leaving.Go(w.s.dismiss)
