@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -386,7 +387,8 @@ func (a *Agent) Starts(c *collective.Call) {
 		a.calls++
 	}
 	for _, b := range a.breaks {
-		if b.Collective == "*" || b.Collective != "" && (b.Collective == c.Kind.String() || "dist."+b.Collective == c.Builtin || b.Collective == c.Builtin) {
+		builtin, _, _ := strings.Cut(c.Builtin, " ") // without "in backward"
+		if b.Collective == "*" || b.Collective != "" && (b.Collective == c.Kind.String() || "dist."+b.Collective == builtin) {
 			a.meet(b, "before "+describe(c))
 			return
 		}

@@ -15,12 +15,14 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"drun/collective"
 	"drun/engine"
 	agent "drun/engine/debug"
 	"drun/engine/recipe"
 	"drun/engine/run"
 	"drun/history"
 	"drun/internal/exit"
+	"drun/internal/spelling"
 	"drun/internal/terminal"
 	"drun/internal/try"
 	"drun/runs/replay"
@@ -302,14 +304,17 @@ func (s *Session) SetBreakpoints(by string, list []engine.Breakpoint) (placed []
 }
 
 func (s *Session) place(b *Placed) (err error) {
-	defer try.Caught(&err)
-	s.lastID++
-	b.ID = s.lastID
+	defer func() {
+		if err == nil {
+			s.lastID++
+			b.ID = s.lastID
+		}
+	}()
 	if b.Line == 0 {
 		if b.Condition != "" {
 			return exit.Errorf(exit.Usage, "only a breakpoint at a line can have a condition")
 		}
-		return nil
+		return checkCollective(b)
 	}
 	lines := s.Bundle.Lines(b.File, s.marks)
 	if lines == nil {
@@ -327,6 +332,34 @@ func (s *Session) place(b *Placed) (err error) {
 		return s.checkExpression(b.Condition, lines)
 	}
 	return nil
+}
+
+// collectives are the names of calls of other ranks: the kinds, and the functions that make some.
+var collectives = sync.OnceValue(func() (names []string) {
+	for kind := collective.AllReduce; kind <= collective.NewGroup; kind++ {
+		names = append(names, kind.String())
+	}
+	for _, m := range universe.Modules() {
+		for _, d := range m.Defs {
+			if makes := strings.Contains(d.Sig, "timeout:") || d.Name() == "batch_isend_irecv"; m.Name == "dist" && makes && !slices.Contains(names, d.Name()) {
+				names = append(names, d.Name())
+			}
+		}
+	}
+	return names
+})
+
+// checkCollective refuses a name of which no call of other ranks is made.
+func checkCollective(b *Placed) error {
+	name := strings.TrimPrefix(b.Collective, "dist.")
+	if b.Collective = name; name == "" || name == "*" || slices.Contains(collectives(), name) {
+		return nil
+	}
+	hint := "the names are all_reduce, dist.sync_grad and others like them"
+	if near := spelling.Nearest(strings.ReplaceAll(name, "-", "_"), collectives()); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return exit.Errorf(exit.Usage, "there is no collective %s: %s", name, hint) // an editor shows no hints
 }
 
 // checkExpression refuses an expression that has an error or may change something.

@@ -145,6 +145,9 @@ func TestConditions(t *testing.T) {
 		{"break 4", "moved to line 5"},
 		{"break other.star:3", "the run has no file other.star"},
 		{"break update 0", "wants a number from 1"},
+		{"break collective foo", "there is no collective foo"},
+		{"break collective ALL-REDUCE", "did you mean all_reduce?"},
+		{"break collective dist.rank", "there is no collective rank"},
 		{"break 13 on 7", "there is no rank 7"},
 		{"p state.update({})", "may change something"},
 		{"p [f(1) for f in [print]]", "a call of f may change something"},
@@ -157,7 +160,7 @@ func TestConditions(t *testing.T) {
 		s.want(c.line, c.want)
 	}
 	s.do("delete")
-	s.want("break 13 if loss.item() > 0", "breakpoint")
+	s.want("break 13 if loss.item() > 0", "breakpoint 2 ") // only one of those above was set
 	s.want("continue", "the condition loss.item() > 0 could not be evaluated: loss has no value here")
 	s.at(13, 13)
 	s.do("delete", "break 13 if loss.item() < 0", "continue")
@@ -180,7 +183,8 @@ func TestOtherBreakpoints(t *testing.T) {
 	s.want("where", "before all_reduce of dist.sync_grad")
 	s.do("rank 1")
 	s.want("p step", "3")
-	s.do("back")
+	s.do("back", "delete", "break collective dist.sync_grad", "continue", "continue")
+	s.want("where", "rank 0: ", "rank 1: ", "before all_reduce of dist.sync_grad")
 	s.finish()
 	s.same()
 }
