@@ -92,6 +92,7 @@ type place struct {
 
 // frame is a call under way, as far as it has been followed.
 type frame struct {
+	of            starlark.Callable
 	at            place         // its latest statement
 	since, before engine.Moment // when that began, and the one before it
 }
@@ -302,10 +303,13 @@ func (a *Agent) statement() (at place, begins bool) {
 	}
 	at = a.placeAt(0)
 	f := &a.here[depth-1]
+	if of := a.Thread.DebugFrame(0).Callable(); f.of != of { // such as main, after the file's top level
+		f.of, f.at = of, place{}
+	}
 	if at.line == 0 || at == f.at || !placed(a.Thread.DebugFrame(0)) {
 		return at, false
 	}
-	*f = frame{at, a.now(), f.since}
+	f.at, f.since, f.before = at, a.now(), f.since
 	return at, true
 }
 
@@ -325,7 +329,7 @@ func (a *Agent) back(now engine.Moment) (latest *engine.Moment) {
 func (a *Agent) resume() {
 	a.here = a.here[:0]
 	for depth := a.Thread.CallStackDepth() - 1; depth >= 0; depth-- {
-		a.here = append(a.here, frame{at: a.placeAt(depth)})
+		a.here = append(a.here, frame{of: a.Thread.DebugFrame(depth).Callable(), at: a.placeAt(depth)})
 	}
 	a.follows = true
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,7 +50,7 @@ func (c *Console) setBreak(_ context.Context, args string) string {
 	return text
 }
 
-// fileNamed finds the file that a person means: by its name or its end; "" is the current one.
+// fileNamed finds the file that a person means: by its name, its end or its path; "" is the current one.
 func (c *Console) fileNamed(name string) string {
 	files := c.Files()
 	if name == "" {
@@ -58,8 +59,14 @@ func (c *Console) fileNamed(name string) string {
 		}
 		return files[0]
 	}
-	if i := slices.IndexFunc(files, func(file string) bool { return file == name || strings.HasSuffix(file, "/"+name) }); i >= 0 {
+	clean := filepath.Clean(name)
+	if i := slices.IndexFunc(files, func(file string) bool { return file == clean || strings.HasSuffix(file, "/"+clean) }); i >= 0 {
 		return files[i]
+	}
+	for i, src := range c.Bundle.Sources {
+		if absolute, _ := filepath.Abs(name); filepath.Join(c.Bundle.Dir, filepath.FromSlash(src.Path)) == absolute {
+			return files[i]
+		}
 	}
 	return name
 }

@@ -9,6 +9,7 @@ import (
 
 	"drun/engine"
 	"drun/internal/exit"
+	"drun/internal/spelling"
 	"drun/internal/terminal"
 	"drun/internal/try"
 )
@@ -39,7 +40,7 @@ func commands() []command {
 		{"list, l", "", "the source around the current line", (*Console).list},
 		{"break, b", "[FILE:]LINE [if CONDITION] [on RANK,…]", "stops ranks there; also: break collective [NAME], break update N, break nonfinite", (*Console).setBreak},
 		{"breaks", "", "lists the breakpoints", (*Console).listBreaks},
-		{"delete", "N", "removes breakpoint N; without a number, all", (*Console).deleteBreak},
+		{"delete", "[N]", "removes breakpoint N; without a number, all", (*Console).deleteBreak},
 		{"continue, c", "[RANK,…]", "goes on to the next breakpoint: all ranks, or these", going(engine.ToBreak)},
 		{"next, n", "[RANK,…]", "goes on to the next statement of the function, all ranks alike, or these", going(engine.Over)},
 		{"step, s", "[RANK,…]", "goes on to the next statement, also of a function that is called", going(engine.StepIn)},
@@ -56,7 +57,7 @@ func commands() []command {
 		{"nonfinite", "[EXPRESSION]", "which operation first gave NaN or an infinity, or first made this value so", (*Console).notFinite},
 		{"differ", "EXPRESSION", "the first moment at which ranks have different values", (*Console).differ},
 		{"go", "N", "goes to the moment that a search has numbered N", (*Console).goBack},
-		{"help, h", "", "this list", (*Console).help},
+		{"help, h", "[COMMAND]", "this list, or what a command does", (*Console).help},
 	}
 }
 
@@ -65,7 +66,8 @@ func Knows(line string) bool { return commandOf(line) != nil }
 
 func commandOf(line string) *command {
 	name, args, _ := strings.Cut(strings.TrimSpace(line), " ")
-	if word, _, _ := strings.Cut(strings.TrimSpace(args), " "); word != "" && (strings.ContainsRune("=!<>+*/%", rune(word[0])) || slices.Contains([]string{"in", "and", "or", "if", "not"}, word)) {
+	path := strings.HasPrefix(strings.TrimSpace(args), "/") && strings.Contains(args, ":")
+	if word, _, _ := strings.Cut(strings.TrimSpace(args), " "); word != "" && !path && (strings.ContainsRune("=!<>+*/%", rune(word[0])) || slices.Contains([]string{"in", "and", "or", "if", "not"}, word)) {
 		return nil // an operator after a variable with a command's name
 	}
 	list := commands()
@@ -84,7 +86,12 @@ func (c *Console) Do(ctx context.Context, line string) (_ string, err error) {
 	case line == "":
 		return "", nil
 	case cmd == nil:
-		return c.print(ctx, line), nil
+		c.frame()
+		v, err := c.value(ctx, c.Rank, c.Frame, line)
+		return v.Text, c.suggest(err, line)
+	case args == "" && cmd.args != "" && !strings.HasSuffix(cmd.args, "]"):
+		refuse("%s wants %s", strings.Split(cmd.names, ", ")[0], cmd.args)
+		return "", nil
 	case cmd.args == "" && args != "":
 		refuse("%s takes nothing; print %s evaluates the line", strings.Split(cmd.names, ", ")[0], line)
 		return "", nil
@@ -100,11 +107,37 @@ func (c *Console) Do(ctx context.Context, line string) (_ string, err error) {
 	}
 }
 
-func (c *Console) help(context.Context, string) string {
+// suggest adds the command that was probably meant to the error of an expression, unless it begins with a name of the recipe.
+func (c *Console) suggest(err error, line string) error {
+	word, _, _ := strings.Cut(line, " ")
+	for _, file := range c.Files() {
+		if lines := c.Statements(file); lines != nil && slices.Contains(lines.Names, word) {
+			return err
+		}
+	}
+	var names []string
+	for _, cmd := range commands() {
+		names = append(names, strings.Split(cmd.names, ", ")[0])
+	}
+	if near := spelling.Nearest(word, append(names, "quit")); err != nil && near != "" {
+		return exit.WithHint(err, "did you mean "+near+"?")
+	}
+	return err
+}
+
+func (c *Console) help(_ context.Context, args string) string {
 	var b strings.Builder
 	t := terminal.NewTable(&b)
 	for _, cmd := range commands() {
-		fmt.Fprintf(t, "%s %s\t%s\n", cmd.names, cmd.args, cmd.about)
+		if args == "" || slices.Contains(strings.Split(cmd.names, ", "), args) {
+			fmt.Fprintf(t, "%s %s\t%s\n", cmd.names, cmd.args, cmd.about)
+		}
+	}
+	if args != "" {
+		if t.Flush(); b.Len() == 0 {
+			try.Ok(c.suggest(exit.Errorf(exit.Usage, "there is no command %s", args), args))
+		}
+		return strings.TrimSpace(b.String())
 	}
 	fmt.Fprintf(t, "quit, q\tends the session\n")
 	t.Flush()

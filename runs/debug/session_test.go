@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -153,6 +154,11 @@ func TestConditions(t *testing.T) {
 		{"p [f(1) for f in [print]]", "a call of f may change something"},
 		{"p w.backward", "no value here"},
 		{"rank 9", "there is no rank 9"},
+		{"r", "rank wants N"},
+		{"changed", "changed wants [next] EXPRESSION"},
+		{"contine", "contine has no value here"},
+		{"help delte", "there is no command delte"},
+		{"help p", "print, p EXPRESSION"},
 		{"go 1", "no search has found"},
 		{"delete 99", "there is no breakpoint 99"},
 		{"p 1 // 0", "division by zero"},
@@ -167,6 +173,37 @@ func TestConditions(t *testing.T) {
 	if over, why := s.Over(); !over || why != "" {
 		t.Errorf("the run is not over: %s %s", why, s.do("where"))
 	}
+}
+
+// What may have been meant is said, but not of a name of the recipe.
+func TestSuggestions(t *testing.T) {
+	s := launch(t, options(t, training, 1)).start()
+	for line, want := range map[string]string{"contine": "did you mean continue?", "help delte": "did you mean delete?", "nexx 1": "did you mean next?", "loss": "", "frob": ""} {
+		if _, err := s.Do(s.context(), line); err == nil || exit.HintOf(err) != want {
+			t.Errorf("%s: %v, hint %q, want %q", line, err, exit.HintOf(err), want)
+		}
+	}
+	if help := s.do("help break"); !strings.HasPrefix(help, "break, b") || strings.Contains(help, "\n") {
+		t.Errorf("help break: %s", help)
+	}
+}
+
+// A file is found by its name and by its path, and a function of one line has a statement.
+func TestOneLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "line.star")
+	if err := os.WriteFile(file, []byte("def f(x): return x + 1\ndef main(): y = f(1); run.log(y = y)\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Dir(file))
+	s := launch(t, options(t, "line.star", 1)).start()
+	s.at(2)
+	for _, name := range []string{"line.star", "./line.star", file} {
+		s.want("break "+name+":1", "breakpoint ", " at line.star:1")
+	}
+	s.do("continue")
+	s.at(1)
+	s.want("p x", "1")
+	s.finish()
 }
 
 // Breakpoints that are not at lines.
