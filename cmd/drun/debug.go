@@ -190,7 +190,9 @@ func (p *prompt) outcome() error {
 	if err != nil || r == nil {
 		return err
 	}
-	fmt.Fprintf(p.err, "run %d %s: %s in %s\n", r.ID, terminal.Escape(r.Name), r.Code.Status(), elapsed.Text(r.Seconds))
+	if r.ID > 0 {
+		fmt.Fprintf(p.err, "run %d %s: %s in %s\n", r.ID, terminal.Escape(r.Name), r.Code.Status(), elapsed.Text(r.Seconds))
+	}
 	if r.Code != exit.Done {
 		return exitStatus(r.Code)
 	}

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -79,8 +80,13 @@ func commandOf(line string) *command {
 
 // Do carries out a line, and returns what it tells. What is no command is evaluated.
 func (c *Console) Do(ctx context.Context, line string) (_ string, err error) {
-	defer try.Caught(&err)
 	line = strings.TrimSpace(line)
+	defer func() {
+		if errors.Is(err, context.Canceled) {
+			err = exit.Errorf(exit.Interrupted, "%s was given up", line)
+		}
+	}()
+	defer try.Caught(&err)
 	cmd := commandOf(line)
 	switch _, args, _ := strings.Cut(line, " "); {
 	case line == "":

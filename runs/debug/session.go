@@ -519,10 +519,16 @@ func (s *Session) Look(ctx context.Context, rank int, l engine.Look) (_ []engine
 	return answer.Values, nil
 }
 
-// Ended waits until the run has ended and is recorded, and returns how it ended; nil for a run of another process.
+// Ended waits until the run has ended and is recorded, and returns how it ended; nil for a run of another process. The
+// repetition of a recorded run has no number.
 func (s *Session) Ended() (*run.Result, error) {
 	<-s.base.ran
-	return s.base.result, s.base.refused
+	r := s.base.result
+	if r != nil && s.source != nil {
+		repetition := *r
+		repetition.ID, r = 0, &repetition
+	}
+	return r, s.base.refused
 }
 
 // Close ends the session: a run that was attached to goes on, another ends.

@@ -206,6 +206,20 @@ func TestOneLine(t *testing.T) {
 	s.finish()
 }
 
+// A command that is interrupted says so.
+func TestGivenUp(t *testing.T) {
+	s := launch(t, options(t, training, 1)).start()
+	s.do("break 20", "continue")
+	ctx, cancel := context.WithCancel(s.context())
+	cancel()
+	if _, err := s.Do(ctx, "changed w"); err == nil || err.Error() != "changed w was given up" {
+		t.Errorf("interrupted: %v", err)
+	}
+	s.want("changed w", "recipe.star:17")
+	s.finish()
+	s.same()
+}
+
 // Breakpoints that are not at lines.
 func TestOtherBreakpoints(t *testing.T) {
 	s := launch(t, options(t, training, 2)).start()
@@ -293,10 +307,31 @@ func TestTakeUpWithoutUpdates(t *testing.T) {
 	s.at(4, 4)
 	s.want("across i", "5", "they are equal")
 	s.Close()
+	if r, err := s.Ended(); err != nil || r.ID != 0 {
+		t.Errorf("the repetition ended as %+v, %v", r, err)
+	}
 	for _, step := range []int64{-1, 99} {
 		if _, err := TakeUp(t.Context(), options(t, src, 2), db, o.Home, 1, step, nil); err == nil || !strings.Contains(err.Error(), fmt.Sprint("step ", step)) {
 			t.Errorf("step %d: %v", step, err)
 		}
+	}
+}
+
+// A step that metrics have after different updates is refused, with a hint that drun debug understands.
+func TestTakeUpAmbiguous(t *testing.T) {
+	src := strings.Replace(training, "        loss.backward()\n", "        run.log(before = 1, step = step)\n        loss.backward()\n", 1)
+	src = strings.Replace(src, "checkpoint.save(state, step = step)", "pass", 1)
+	o := options(t, src, 1)
+	if r, err := run.Run(o); err != nil || r.Failure != nil {
+		t.Fatal(err, r)
+	}
+	db, err := history.Open(o.Home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := TakeUp(o, db, o.Home, 1, 2, nil); err == nil || !strings.Contains(exit.HintOf(err), "drun at RUN STEP --metric") {
+		t.Errorf("refused with %v, hint %s", err, exit.HintOf(err))
 	}
 }
 

@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"drun/checkpoints"
 	"drun/engine"
@@ -68,7 +69,11 @@ func TargetAt(db *history.DB, home string, id, step int64) (_ *engine.Target, er
 	p := try.To(newPast(db, home, id, nil, true))
 	marks := try.To(db.Marks(id))
 	a := &attempt{past: p, want: try.To(db.Digests(id))}
-	t := try.To(targetOf(p.detail, marks, savedSteps(marks), a.made(), step, ""))
+	t, err := targetOf(p.detail, marks, savedSteps(marks), a.made(), step, "")
+	if strings.Contains(exit.HintOf(err), "--metric") { // which only drun at has
+		err = exit.WithHint(err, "drun at RUN STEP --metric NAME tells after how many updates that was; break update N, in drun debug RECIPE, stops there")
+	}
+	try.Ok(err)
 	if t.Updates < 1 && t.Save == nil {
 		return nil, exit.WithHint(exit.Errorf(exit.Usage, "nothing tells where run %s was at step %d: no update had been made by then, and it saved no checkpoint of that step", p.detail.Name, step),
 			"drun debug RECIPE begins at the beginning of main")
