@@ -114,7 +114,7 @@ func NotFinite(op string, out *Tensor, inputs []*Tensor) (what string, given boo
 	switch {
 	case nan:
 		what = "NaN"
-	case inf && op != "where" && op != "masked_fill":
+	case inf && op != "where" && op != "tensor.where" && op != "masked_fill":
 		what = "infinite"
 	default:
 		return "", false

@@ -359,17 +359,18 @@ def main():
     c.div_(0.0)
     d = tensor.no_grad(quiet, tensor.ones(1))
     e = tensor.full([2], float("inf"))
+    f = tensor.where(a > 0, a, float("inf")).masked_fill(a == 0, float("-inf"))
     f = e.softmax(0)
     run.log(x = 1)
 `, 1)).start()
 	s.do("break nonfinite")
 	for _, want := range []struct{ line, text string }{
-		{":6 ", "the result of div is NaN"}, {":8 ", "the result of div_ is infinite"}, {":2 in quiet", "the result of div is infinite"}, {":10 ", "the result of tensor.full is infinite"}, {":11 ", "the result of softmax is NaN"},
+		{":6 ", "the result of div is NaN"}, {":8 ", "the result of div_ is infinite"}, {":2 in quiet", "the result of div is infinite"}, {":10 ", "the result of tensor.full is infinite"}, {":12 ", "the result of softmax is NaN"},
 	} {
 		s.do("continue")
 		s.want("where", want.line, want.text)
 	}
-	s.do("delete", "break 12", "continue")
+	s.do("delete", "break 13", "continue")
 	s.want("nonfinite", "rank 0: the result of div is NaN, at", "recipe.star:6")
 	s.finish()
 }
