@@ -19,6 +19,7 @@ import (
 	"drun/engine"
 	"drun/engine/board"
 	"drun/internal/exit"
+	"drun/internal/testlimit"
 	"drun/starlib"
 	"drun/starlib/checkpoint"
 	"drun/starlib/lang"
@@ -212,7 +213,7 @@ func disagree(t *testing.T, n int, dir, a, b string) {
 	start := time.Now()
 	failures := runRanks(t, n, dir, source)
 	what := fmt.Sprintf("%s | %s, %d ranks", a, b, n)
-	if took := time.Since(start); took > bound {
+	if took := time.Since(start); took > testlimit.Time(bound) {
 		t.Errorf("%s: it took %v", what, took)
 	}
 	first := engine.First(slices.DeleteFunc(slices.Clone(failures), func(f *engine.Failure) bool { return f == nil }))
@@ -243,7 +244,7 @@ func disagree(t *testing.T, n int, dir, a, b string) {
 	}
 }
 
-// bound is how long ranks may take to notice: some do only when they have waited
+// bound is how long ranks may take to notice on an idle machine: some do only when they have waited
 // in vain for a while, and many pairs run at once.
 const bound = 10 * time.Second
 
@@ -261,7 +262,7 @@ func runRanks(t *testing.T, n int, dir, source string) []*engine.Failure {
 	}
 	defer memory.Close()
 	failures := make([]*engine.Failure, n)
-	ctx, stop := context.WithTimeout(t.Context(), bound) // a pair that hangs is told by its name
+	ctx, stop := context.WithTimeout(t.Context(), testlimit.Time(bound)) // a pair that hangs is told by its name
 	defer stop()
 	workers, comms := make([]*worker, n), make([]collective.Comm, n)
 	for rank := range n { // all are open before the first begins: a failure here closes them
