@@ -117,7 +117,7 @@ func (c *Console) Do(ctx context.Context, line string) (_ string, err error) {
 func (c *Console) suggest(err error, line string) error {
 	word, _, _ := strings.Cut(line, " ")
 	for _, file := range c.Files() {
-		if lines := c.Statements(file); lines != nil && slices.Contains(lines.Names, word) {
+		if lines := c.Bundle.Lines(file, c.marks); lines != nil && slices.Contains(lines.Names, word) {
 			return err
 		}
 	}
