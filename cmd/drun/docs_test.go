@@ -16,7 +16,7 @@ import (
 // The examples of these pages do what stands there: a recipe, commands that run it, and lines that these print.
 func TestCheckpointsDocument(t *testing.T) { examples(t, "checkpoints.md", 7, "") }
 
-func TestDebuggingDocument(t *testing.T) { examples(t, "debugging.md", 4, "") }
+func TestDebuggingDocument(t *testing.T) { examples(t, "debugging.md", 5, "") }
 
 func TestDevicesDocument(t *testing.T) {
 	needOpenCL(t)

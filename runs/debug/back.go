@@ -499,11 +499,6 @@ const (
 // Search is search from where the ranks are.
 func (s *Session) Search(ctx context.Context, ranks []int, breaks []engine.Breakpoint, which Which, say Say) (_ []*engine.Stopped, err error) {
 	defer try.Caught(&err)
-	for _, b := range breaks {
-		if b.Changes != "" {
-			try.Ok(s.checkExpression(b.Changes, nil))
-		}
-	}
 	return s.search(ctx, try.To(s.stand(ctx)), ranks, breaks, which, say)
 }
 

@@ -82,7 +82,7 @@ func commandOf(line string) *command {
 func (c *Console) Do(ctx context.Context, line string) (_ string, err error) {
 	line = strings.TrimSpace(line)
 	defer func() {
-		if errors.Is(err, context.Canceled) {
+		if errors.Is(err, context.Canceled) || errors.Is(err, errInterrupted) {
 			err = exit.Errorf(exit.Interrupted, "%s was given up", line)
 		}
 	}()

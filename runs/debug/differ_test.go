@@ -47,7 +47,7 @@ func TestDiffer(t *testing.T) {
 	s.want("differ 1 // 0", "has had no value on any rank yet")
 	s.want("nonfinite 1 // 0", "has had no value yet")
 	for _, line := range []string{"differ", "changed"} {
-		s.want(line, "say which value")
+		s.want(line, "wants", "EXPRESSION")
 	}
 	s.want("differ nosuch", "nothing in the file has the name nosuch")
 	s.want("nonfinite nosuch", "nothing in the file has the name nosuch")

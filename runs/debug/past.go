@@ -82,9 +82,6 @@ func (c *Console) at(rank int, m engine.Met) string {
 // changes searches for changes of a value, and for operations whose results are not finite, by their breakpoints' numbers.
 func (c *Console) changes(ctx context.Context, ranks []int, expr string, which Which, more ...engine.Breakpoint) []*engine.Stopped {
 	f := c.frame()
-	if expr == "" {
-		refuse("say which value")
-	}
 	try.Ok(c.checkExpression(expr, c.Bundle.Lines(f.File, c.marks)))
 	breaks := append(more, engine.Breakpoint{ID: ofValue, Changes: expr, Func: f.Func, At: f.At})
 	return try.To(c.Search(ctx, ranks, breaks, which, c.Say))

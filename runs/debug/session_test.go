@@ -330,7 +330,7 @@ func TestTakeUpAmbiguous(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := TakeUp(o, db, o.Home, 1, 2, nil); err == nil || !strings.Contains(exit.HintOf(err), "drun at RUN STEP --metric") {
+	if _, err := TakeUp(t.Context(), o, db, o.Home, 1, 2, nil); err == nil || !strings.Contains(exit.HintOf(err), "drun at RUN STEP --metric") {
 		t.Errorf("refused with %v, hint %s", err, exit.HintOf(err))
 	}
 }
