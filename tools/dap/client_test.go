@@ -117,7 +117,7 @@ func folder(t *testing.T) string {
 		t.Fatal(err)
 	}
 	files := map[string]string{}
-	for _, m := range regexp.MustCompile("(?s)```python\n([^`]*)```\n\n```sh\ndrun run (\\w+\\.star)").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("(?s)```python\n([^`]*)```\n\n```sh\ndrun (?:run|debug) (\\w+\\.star)").FindAllStringSubmatch(string(page), -1) {
 		files[m[2]] = m[1]
 	}
 	for name, text := range recipes {
@@ -168,9 +168,9 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// The three hunts of docs/debugging.md.
+// The hunts of docs/debugging.md.
 func TestHunts(t *testing.T) {
-	for _, name := range []string{"deadlock", "nan", "nanstop", "drift"} {
+	for _, name := range []string{"deadlock", "nan", "nanstop", "drift", "fails", "failure"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			scenario(t, name, folder(t))

@@ -57,6 +57,16 @@ type Server struct {
 	seen    []seen                             // by the numbers that the editor has, from 1
 	changed map[string]bool                    // files whose captured text differs from the disk's
 	cancel  atomic.Pointer[context.CancelFunc] // of the request that is carried out
+	over    chan string                        // why the run has ended
+	errors  bool                               // the editor wants to see where a recipe has failed
+	mortem  bool                               // it sees that: the run itself has ended
+	failure atomic.Pointer[failure]            // of which the editor has not been told yet
+}
+
+// failure says which rank has failed, and why.
+type failure struct {
+	rank int
+	why  string
 }
 
 // seen is a call, or a value with parts, while its rank stood somewhere.
@@ -68,7 +78,7 @@ type seen struct {
 
 // New makes a server that begins sessions with open.
 func New(in io.Reader, out io.Writer, open Opener) *Server {
-	return &Server{open: open, in: bufio.NewReader(in), out: out, changed: map[string]bool{}}
+	return &Server{open: open, in: bufio.NewReader(in), out: out, changed: map[string]bool{}, over: make(chan string, 1)}
 }
 
 // Serve answers requests until the editor ends the conversation or goes away, and then ends the session: a run that was
@@ -99,16 +109,22 @@ func (s *Server) Serve() (failed error) {
 		}
 	}()
 	defer s.end()
-	for m := range requests {
+	for last := false; !last; {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.cancel.Store(&cancel)
-		last := s.handle(ctx, m)
-		cancel()
-		if last {
-			return nil
+		select {
+		case m, more := <-requests:
+			if !more {
+				cancel()
+				return failed
+			}
+			last = s.handle(ctx, m)
+		case why := <-s.over:
+			s.finish(ctx, why)
 		}
+		cancel()
 	}
-	return failed
+	return nil
 }
 
 func (s *Server) end() {
@@ -213,12 +229,15 @@ func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func
 		return dap.SetBreakpointsResponseBody{Breakpoints: s.place(file, list, &m.Arguments.Source)}, nil, nil
 	case *dap.SetExceptionBreakpointsRequest:
 		var list []engine.Breakpoint
+		s.errors = false
 		for _, filter := range m.Arguments.Filters {
 			switch filter {
 			case nonFinite:
 				list = append(list, engine.Breakpoint{NotFinite: true})
 			case collectives:
 				list = append(list, engine.Breakpoint{Collective: "*"})
+			case recipeErrors:
+				s.errors = true
 			}
 		}
 		return dap.SetExceptionBreakpointsResponseBody{Breakpoints: s.place("(exceptions)", list, nil)}, nil, nil
@@ -283,14 +302,16 @@ func (s *Server) answer(ctx context.Context, m dap.Message) (body any, then func
 
 // The filters of exceptions that stop ranks.
 const (
-	nonFinite   = "nonfinite"
-	collectives = "collective"
+	nonFinite    = "nonfinite"
+	collectives  = "collective"
+	recipeErrors = "error"
 )
 
 var capabilities = dap.Capabilities{
 	SupportsConfigurationDoneRequest: true, SupportsConditionalBreakpoints: true, SupportsEvaluateForHovers: true,
 	SupportsStepBack: true, SupportsTerminateRequest: true, SupportsSingleThreadExecutionRequests: true,
 	ExceptionBreakpointFilters: []dap.ExceptionBreakpointsFilter{
+		{Filter: recipeErrors, Label: "Errors of the recipe", Default: true},
 		{Filter: nonFinite, Label: "Operations that make NaN or infinity"},
 		{Filter: collectives, Label: "Calls of other ranks"},
 	},
@@ -329,7 +350,12 @@ func (s *Server) follow() {
 			}
 			switch {
 			case r.State == debug.Held && (old.State != debug.Held || r.Stop != old.Stop):
-				s.send(stopped(rank, r.Stop))
+				at := stopped(rank, r.Stop)
+				if f := s.failure.Load(); f != nil && f.rank == rank {
+					at.Body.Reason, at.Body.Description, at.Body.Text = "exception", "The recipe has failed", f.why
+					s.failure.Store(nil)
+				}
+				s.send(at)
 			case v.Past || r.State == old.State: // a repetition that ends is as good as one that waits
 			case r.Why != "":
 				s.output("stderr", fmt.Sprintf("rank %d: %s\n", rank, r.Why))
@@ -340,19 +366,37 @@ func (s *Server) follow() {
 			}
 		}
 		if v.Over && !was.Over {
-			code := exit.Done
-			if v.Why != "" {
-				code = exit.Recipe
-				s.output("stderr", v.Why+"\n")
-			}
-			if r, _ := s.console.Ended(); r != nil {
-				code = r.Code
-			}
-			s.send(&dap.ExitedEvent{Event: event("exited"), Body: dap.ExitedEventBody{ExitCode: int(code)}})
-			s.send(&dap.TerminatedEvent{Event: event("terminated")})
+			s.over <- v.Why
 		}
 		was = v
 	})
+}
+
+// finish goes back to the step at which a recipe has failed, if the editor wants to see that, and else tells that the run has ended.
+func (s *Server) finish(ctx context.Context, why string) {
+	if rank, is := s.console.Failed(); is && s.errors {
+		s.failure.Store(&failure{rank, why})
+		if s.mortem = s.console.StepBack(ctx, rank, nil, s.console.Say) == nil; s.mortem {
+			return
+		}
+	}
+	if why != "" {
+		s.output("stderr", why+"\n")
+	}
+	s.exited(why)
+}
+
+// exited tells how the run has ended.
+func (s *Server) exited(why string) {
+	code := exit.Done
+	if why != "" {
+		code = exit.Recipe
+	}
+	if r, _ := s.console.Ended(); r != nil {
+		code = r.Code
+	}
+	s.send(&dap.ExitedEvent{Event: event("exited"), Body: dap.ExitedEventBody{ExitCode: int(code)}})
+	s.send(&dap.TerminatedEvent{Event: event("terminated")})
 }
 
 func stopped(rank int, at *engine.Stopped) *dap.StoppedEvent {
@@ -392,6 +436,10 @@ func (s *Server) moves(thread int, alone bool, move func(ranks []int) error) (th
 func (s *Server) goes(to string) (move func(ranks []int) error) {
 	return func(ranks []int) error {
 		s.console.Go(ranks, engine.Go{To: to})
+		stands := func(r debug.Rank) bool { return r.State == debug.Held || r.State == debug.Ended }
+		if s.mortem && !slices.ContainsFunc(s.console.Now().Ranks, func(r debug.Rank) bool { return !stands(r) }) {
+			s.exited("there is nothing after the error")
+		}
 		return nil
 	}
 }

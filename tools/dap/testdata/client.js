@@ -232,6 +232,32 @@ const scenarios = {
     assert.equal(c.code, 3);
   },
 
+  // The step at which a recipe has failed is shown, and its past; there is no way on from there.
+  async fails(c) {
+    await c.begin({ program: "scale.star", nproc: 2 }, {}, ["error"]);
+    await c.all(1, 2);
+    assert.equal(c.stops.get(2).reason, "exception");
+    assert.match(c.stops.get(2).text, /scale.star:2:18: floating-point division by zero/);
+    assert.deepEqual((await c.top(2)).map(f => [f.name, f.line]), [["scale_of", 2], ["main", 8]]);
+    assert.equal(await c.eval(2, "name"), '"dog"');
+    assert.ok(!c.over);
+    await c.go(() => c.stepBackRequest({ threadId: 2 }));
+    await c.all(2);
+    await c.go(() => c.nextRequest({ threadId: 2 }));
+    await c.all(2);
+    assert.equal(await c.line(2), 2);
+    await c.go(() => c.continueRequest({ threadId: 2 }));
+    await c.ended();
+    assert.equal(c.code, 1);
+  },
+
+  async failure(c) {
+    await c.begin({ program: "scale.star", nproc: 2 }, {});
+    await c.ended();
+    assert.match(c.text, /floating-point division by zero/);
+    assert.equal(c.code, 1);
+  },
+
   // The editor goes away while ranks stand at a breakpoint.
   async away(c) {
     await c.begin({ program: "spread.star", nproc: 2 }, { "spread.star": [{ line: 9 }] });
