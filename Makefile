@@ -57,8 +57,9 @@ test:
 		echo "Longer forms of some tests: make audit, make calls, make crash, make faults, make held, make long, make pairs, make preempted, make proof, make recipes, make storm"; exit $$red
 
 # Tests are linked without debugging information and symbols, in half the time, and wait more than they compute: so more of them
-# run at once than there are cores, and the packages that take longest begin.
-TESTS = -vet off -ldflags=-s -p 4 -parallel 6
+# run at once than there are cores, and the packages that take longest begin. On a busy machine one may take more than go test's
+# ten minutes.
+TESTS = -vet off -ldflags=-s -p 4 -parallel 6 -timeout 30m
 SUMMED = bin/gotestsum --format pkgname --hide-summary skipped
 LONGEST = ./cmd/drun ./engine/recipetest ./runs/ui ./plugins/nccl ./engine/run ./engine/board
 
