@@ -242,7 +242,9 @@ func (a *Agent) next() uint64 {
 
 // step is called by the interpreter, before a step.
 func (a *Agent) step(*starlark.Thread) uint64 {
-	a.serve()
+	if a.Wanted.Load() {
+		a.serve()
+	}
 	if a.wait.told {
 		a.wait.told = false
 		if !a.waits {

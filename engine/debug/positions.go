@@ -18,16 +18,16 @@ func placed(fr starlark.DebugFrame) bool {
 		return true
 	}
 	own := fr.Position() // which also decodes the table
-	pc, compiled := reflect.Indirect(reflect.ValueOf(fr)).FieldByName("pc"), compiledOf(fn)
+	pc, compiled := framePC.of(reflect.Indirect(reflect.ValueOf(fr))), compiledOf(fn)
 	if !pc.CanUint() || !compiled.IsValid() {
 		return true
 	}
-	table, code, at := compiled.FieldByName("lnt"), compiled.FieldByName("Code").Bytes(), pc.Uint()
+	table, code, at := tableField.of(compiled), codeField.of(compiled).Bytes(), pc.Uint()
 	if at == 0 && own == fn.Position() { // which the compiler gives to the first one
 		return false
 	}
-	i := sort.Search(table.Len(), func(i int) bool { return table.Index(i).FieldByName("pc").Uint() >= at })
-	if i < table.Len() && table.Index(i).FieldByName("pc").Uint() == at {
+	i := sort.Search(table.Len(), func(i int) bool { return rowPC.of(table.Index(i)).Uint() >= at })
+	if i < table.Len() && rowPC.of(table.Index(i)).Uint() == at {
 		return true
 	}
 	return at < uint64(len(code)) && code[at] == advances() // it always follows the one that has the position of its for
@@ -35,8 +35,29 @@ func placed(fr starlark.DebugFrame) bool {
 
 // compiledOf is what a function was compiled to, which go.starlark.net does not export.
 func compiledOf(fn *starlark.Function) reflect.Value {
-	return reflect.Indirect(reflect.ValueOf(fn).Elem().FieldByName("funcode"))
+	return reflect.Indirect(funcodeField.of(reflect.ValueOf(fn).Elem()))
 }
+
+// field is a field of one type of struct, which is looked up once.
+type field struct {
+	name  string
+	once  sync.Once
+	index []int // nil: there is none
+}
+
+func (f *field) of(v reflect.Value) reflect.Value {
+	f.once.Do(func() {
+		if found, is := v.Type().FieldByName(f.name); is {
+			f.index = found.Index
+		}
+	})
+	if f.index == nil {
+		return reflect.Value{}
+	}
+	return v.FieldByIndex(f.index)
+}
+
+var framePC, rowPC, tableField, codeField, funcodeField = field{name: "pc"}, field{name: "pc"}, field{name: "lnt"}, field{name: "Code"}, field{name: "funcode"}
 
 // advances is the instruction with which each iteration of a for loop begins: the third one here, after one of two bytes and one
 // of one.
@@ -45,5 +66,5 @@ var advances = sync.OnceValue(func() byte {
 	if err != nil {
 		panic(err) // of this program, not of a recipe
 	}
-	return compiledOf(made["f"].(*starlark.Function)).FieldByName("Code").Bytes()[3]
+	return codeField.of(compiledOf(made["f"].(*starlark.Function))).Bytes()[3]
 })
