@@ -23,6 +23,7 @@ func TestDiffer(t *testing.T) {
         if dist.rank() == 1 and step == 7:
             only = step
         last = dist.rank() if step == 3 else 0
+        k = step + (dist.rank() if step >= 8 - 3 * dist.rank() else 0)
     for i in range(4 + dist.rank()):
         seen = seen + [i]
     for i in range(10100):
@@ -35,13 +36,14 @@ func TestDiffer(t *testing.T) {
 		{"w", "rank 1 did not change it, and rank 0 did", "recipe.star:11, after update 5"},
 		{"n", "rank 1 did not change it, and rank 0 did", "recipe.star:12, after update 6"},
 		{"only", "rank 0 did not change it, and rank 1 did", "recipe.star:15"},
-		{"seen", "rank 0 did not change it, and rank 1 did", "recipe.star:18"},
+		{"seen", "rank 0 did not change it, and rank 1 did", "recipe.star:19"},
 		{"last", "rank 0 did not change it, and rank 1 did", "recipe.star:16, after update 4"},
-		{"i", "at", "recipe.star:17"},
+		{"i", "at", "recipe.star:18"},
 		{"opt", "differs first", "recipe.star:11"},
 	} {
 		s.want("differ "+c.expr, c.expr+" differs first between rank 0 and rank 1: ", c.text, c.line)
 	}
+	s.want("differ k", "k differs first between rank 0 and rank 2: at", "after update 3")
 	s.want("differ step", "same values on all ranks so far")
 	s.want("differ w.grad == None", "same values on all ranks so far")
 	s.want("differ 1 // 0", "has had no value on any rank yet")
@@ -51,6 +53,8 @@ func TestDiffer(t *testing.T) {
 	}
 	s.want("differ nosuch", "nothing in the file has the name nosuch")
 	s.want("nonfinite nosuch", "nothing in the file has the name nosuch")
+	s.do("next 0")
+	s.want("differ done", "same values on all ranks so far") // the others have not come there yet
 	s.finish()
 	s.same()
 }
@@ -82,6 +86,20 @@ def main():
 	if out := s.do("across x"); strings.Contains(out, "equal") {
 		t.Errorf("of one rank's value it says %s", out)
 	}
+	s.finish()
+	s.same()
+}
+
+// A rank that waits for others can be stopped where it waits.
+func TestPauseOfAWait(t *testing.T) {
+	s := launch(t, options(t, `def main():
+    x = 7 + dist.rank()
+    dist.barrier()
+    run.log(x = x)
+`, 2)).start()
+	s.do("break 3", "continue", "next 0", "pause 0", "rank 0")
+	s.want("where", "rank 0: ", "in a call that waits for other ranks")
+	s.want("print x", "7")
 	s.finish()
 	s.same()
 }
