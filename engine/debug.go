@@ -97,7 +97,7 @@ type Debugged struct {
 	Waits   bool     `cbor:",omitempty"` // for other ranks, for a while now
 	Goes    bool     `cbor:",omitempty"` // the wait is over
 	Ended   bool     `cbor:",omitempty"` // main has returned: the rank has nothing more to stop at
-	Failed  *Moment  `cbor:",omitempty"` // the recipe has: a repetition comes there before the step that fails
+	Failed  *Moment  `cbor:",omitempty"` // the recipe has failed: a repetition comes there before the step that does
 	Seen    *Seen    `cbor:",omitempty"`
 }
 

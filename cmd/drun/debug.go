@@ -157,9 +157,11 @@ func (p *prompt) obey(signals <-chan os.Signal) {
 // converse carries out lines until the session ends.
 func (p *prompt) converse(in io.Reader) error {
 	readline := p.reader(in)
-	failed := !p.do("where")
+	failed, mortem := !p.do("where"), false // the run itself has failed
 	for {
-		_, mortem := p.Failed()
+		if _, now := p.Failed(); now {
+			mortem = true
+		}
 		if over, _ := p.Over(); over && !mortem {
 			return cmp.Or(p.outcome(), failedIf(failed))
 		}

@@ -68,7 +68,7 @@ const pausing = 10 * time.Second
 
 // stand stops all ranks, and returns where they are.
 func (s *Session) stand(ctx context.Context) (now moments, err error) {
-	if _, is := s.Failed(); is && s.Now().Over {
+	if _, is := s.Failed(); is {
 		for _, r := range s.Now().Ranks {
 			now = append(now, r.Failed)
 		}

@@ -155,7 +155,7 @@ func refuse(format string, args ...any) { try.Ok(exit.Errorf(exit.Usage, format,
 
 // stop is where the current rank stands.
 func (c *Console) stop() *engine.Stopped {
-	if rank, failed := c.Failed(); failed && c.Now().Over {
+	if rank, failed := c.Failed(); failed {
 		refuse("the run has ended: back goes to where rank %d failed", rank)
 	}
 	return try.To(c.Stands(c.Rank))
@@ -322,7 +322,7 @@ func (c *Console) here() string {
 	c.Frame = 0
 	v := c.Now()
 	lines := c.states(v)
-	if rank, failed := c.Failed(); v.Over && failed {
+	if rank, failed := c.Failed(); failed {
 		return fmt.Sprintf("%s\nback goes to where rank %d failed", lines[0], rank)
 	}
 	if v.Over {

@@ -15,7 +15,7 @@ import (
 
 func (c *Console) back(ctx context.Context, args string) string {
 	ranks := c.ranksOf(args)
-	if rank, is := c.Failed(); is && c.Now().Over {
+	if rank, is := c.Failed(); is {
 		c.Rank = rank
 	} else {
 		c.stop()

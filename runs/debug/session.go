@@ -234,9 +234,10 @@ func (s *Session) Over() (over bool, why string) {
 }
 
 // Failed is the rank whose error has ended the run that this session has begun, if it is known where that was: StepBack goes there.
+// Once it has, there is none.
 func (s *Session) Failed() (rank int, is bool) {
 	s.mu.Lock()
-	over := s.base.over
+	over := s.base.over && !s.mortem
 	s.mu.Unlock()
 	if !over {
 		return 0, false

@@ -240,9 +240,9 @@ func TestOtherBreakpoints(t *testing.T) {
 	s.same()
 }
 
-// A run is taken up at a step, from its checkpoint, and goes on with its bits.
-func TestTakeUp(t *testing.T) {
-	o := options(t, training, 2)
+// recorded executes a recipe on two ranks.
+func recorded(t *testing.T, src string) (o run.Options, db *history.DB) {
+	o = options(t, src, 2)
 	if r, err := run.Run(o); err != nil || r.Failure != nil {
 		t.Fatal(err, r)
 	}
@@ -250,7 +250,13 @@ func TestTakeUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	t.Cleanup(func() { db.Close() })
+	return o, db
+}
+
+// A run is taken up at a step, from its checkpoint, and goes on with its bits.
+func TestTakeUp(t *testing.T) {
+	o, db := recorded(t, training)
 	for _, step := range []int64{1, 6} {
 		session_, err := TakeUp(t.Context(), options(t, training, 2), db, o.Home, 1, step, nil)
 		if err != nil {
@@ -282,15 +288,7 @@ func TestTakeUpWithoutUpdates(t *testing.T) {
             checkpoint.save({"t": t}, step = i)
     run.log(total = total)
 `
-	o := options(t, src, 2)
-	if r, err := run.Run(o); err != nil || r.Failure != nil {
-		t.Fatal(err, r)
-	}
-	db, err := history.Open(o.Home)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	o, db := recorded(t, src)
 	session_, err := TakeUp(t.Context(), options(t, src, 2), db, o.Home, 1, 5, nil)
 	if err != nil {
 		t.Fatal(err)
