@@ -435,10 +435,25 @@ func (s *Server) moves(thread int, alone bool, move func(ranks []int) error) (th
 // goes lets ranks go on.
 func (s *Server) goes(to string) (move func(ranks []int) error) {
 	return func(ranks []int) error {
+		before := s.console.Now().Ranks
 		s.console.Go(ranks, engine.Go{To: to})
-		stands := func(r debug.Rank) bool { return r.State == debug.Held || r.State == debug.Ended }
-		if s.mortem && !slices.ContainsFunc(s.console.Now().Ranks, func(r debug.Rank) bool { return !stands(r) }) {
+		moves, stay := false, []int{} // at the end of the past, while the editor takes them to be going
+		for rank, r := range s.console.Now().Ranks {
+			switch {
+			case r.State == debug.Held && r.Stop == before[rank].Stop:
+				stay = append(stay, rank)
+			case r.State != debug.Ended:
+				moves = true
+			}
+		}
+		if s.mortem && !moves {
 			s.exited("there is nothing after the error")
+			return nil
+		}
+		for _, rank := range stay {
+			if s.mortem && (ranks == nil || slices.Contains(ranks, rank)) {
+				s.send(stopped(rank, before[rank].Stop))
+			}
 		}
 		return nil
 	}

@@ -242,9 +242,9 @@ const scenarios = {
     assert.equal(await c.eval(2, "name"), '"dog"');
     assert.ok(!c.over);
     await c.go(() => c.stepBackRequest({ threadId: 2 }));
-    await c.all(2);
+    await c.all(1, 2);
     await c.go(() => c.nextRequest({ threadId: 2 }));
-    await c.all(2);
+    await c.all(1, 2);
     assert.equal(await c.line(2), 2);
     await c.go(() => c.continueRequest({ threadId: 2 }));
     await c.ended();
