@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -361,9 +362,11 @@ func TestStatusesAreTheSameWords(t *testing.T) {
 			}
 		}()
 		if s == history.Running {
-			if _, err := db.Begin(history.RunInfo{Name: "begun", Recipe: "x.star", WorldSize: 1}); err != nil {
+			begun, err := db.Begin(history.RunInfo{Name: "begun", Recipe: "x.star", WorldSize: 1})
+			if err != nil {
 				t.Fatal(err)
 			}
+			defer runtime.KeepAlive(begun) // it has the lock without which the run is lost
 		}
 	}
 	t.Setenv("DRUN_SSH", "false")
